@@ -132,20 +132,36 @@ void ShardedCell::scatter(const Tensor& whole) {
   }
 }
 
-void ShardedCell::initialise(const Graph& init) {
+// Calls make(place, shard) for shards of this process that differ, and copies them to those that equal them.
+void ShardedCell::make_shards(const std::function<void(int place, const Tensor& shard)>& make) {
   std::map<int64_t, Tensor> made;  // by coordinate: ranks with equal coordinates have equal shards
   const Axes axes = layout_.rest.split_axes();
   for (size_t r = 0; r < shards.size(); ++r) {
     const int at = layout_.place[r];
     shards[r]->torn = false;
     if (at < 0 || !is_local(static_cast<int>(r))) continue;
-    Tensor& part = made[layout_.mesh.coordinate(at, axes)];
-    if (!part.defined()) part = initial_shard(layout_.mesh, layout_.rest, init, at);
-    Tensor own = Tensor::empty(shards[r]->type);
-    if (own.type().nbytes() > 0)
-      std::memcpy(own.get().storage->data(), part.view_for_kernel().data, static_cast<size_t>(own.type().nbytes()));
+    const Tensor own = Tensor::empty(shards[r]->type);
+    Tensor& equal = made[layout_.mesh.coordinate(at, axes)];
+    if (!equal.defined())
+      make(at, equal = own);
+    else if (own.type().nbytes() > 0)
+      std::memcpy(own.get().storage->data(), equal.get().storage->data(), static_cast<size_t>(own.type().nbytes()));
     shards[r]->value = own;
   }
+}
+
+void ShardedCell::initialise(const Graph& init) {
+  make_shards([&](int place, const Tensor& shard) {
+    const Tensor part = initial_shard(layout_.mesh, layout_.rest, init, place);
+    if (part.type().nbytes() > 0)
+      std::memcpy(shard.get().storage->data(), part.view_for_kernel().data, static_cast<size_t>(part.type().nbytes()));
+  });
+}
+
+void ShardedCell::read(StoredValue& stored, const Cell& cell) {
+  make_shards([&](int place, const Tensor& shard) {
+    stored.read(cell, part_of(layout_.mesh, layout_.rest, place), shard.get().storage->data());
+  });
 }
 
 Tensor ShardedCell::gather(const Cell& cell) {
@@ -380,9 +396,13 @@ void MeshStep::shard_cells() {
     if (sharded && !writes(c)) continue;
     if (!sharded) {
       NoGrad guard;
+      const Ref<RemoteValue> before = cell.remote;
+      StoredValue* const stored = cell.value.defined() ? nullptr : dynamic_cast<StoredValue*>(before.get());
       // Threads share the whole value: an initialiser that needs it runs once for all threads.
-      if (Processes::current() && !cell.value.defined() && !cell.remote && cell.init &&
-          cell.type.device == Device::cpu())
+      if (stored && cell.type.device == Device::cpu())
+        own.read(*stored, cell);
+      else if (Processes::current() && !cell.value.defined() && !cell.remote && cell.init &&
+               cell.type.device == Device::cpu())
         own.initialise(*cell.init);
       else
         own.scatter(internal::owned_value(cell));

@@ -2,6 +2,7 @@
 // job (processes.h); each process has the shards of its own ranks. All ranks commit, or none does. A failed step tears
 // only the cells that a rank has overwritten.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "distributed/launch/world.h"
 #include "distributed/plan/report.h"
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/state/stored_value.h"
 
 namespace weft::dist {
 
@@ -30,6 +32,8 @@ class ShardedCell final : public RemoteValue {
   void scatter(const Tensor& whole);
   /// Makes each shard alone by an initialiser (Cell::init).
   void initialise(const Graph& init);
+  /// Reads each shard alone.
+  void read(StoredValue& stored, const Cell& cell);
   /// Whether `value` is the last result of gather(), and so not newer than the shards. This object also holds this
   /// value, so a step on one device replaces it and does not write it in place.
   bool gathered(const Tensor& value) const;
@@ -43,6 +47,8 @@ class ShardedCell final : public RemoteValue {
   } moved;
 
  private:
+  void make_shards(const std::function<void(int place, const Tensor& shard)>& make);
+
   ShardLayout layout_;
   TensorType type_;
   Tensor gathered_;

@@ -182,37 +182,32 @@ SmallVec<std::pair<int64_t, int64_t>, 2> pieces(const Mesh& mesh, const Seg& seg
   return out;
 }
 
-// Calls f(byte offset in the whole, byte offset in the part, bytes) for runs along the last dim.
-template <class F>
-void each_run(const Mesh& mesh, const Spec& spec, const TensorType& type, int rank, F&& f) {
-  const int n = type.shape.size();
-  const int64_t item = itemsize(type.dtype);
-  if (n == 0) return f(int64_t{0}, int64_t{0}, item);
-  std::vector<std::vector<int64_t>> index;
-  for (const DimSpec& d : spec.dims) index.push_back(global_indices(mesh, d, rank));
-  for (const auto& i : index)
-    if (i.empty()) return;
-  const Shape strides = contiguous_strides(type.shape);
-  std::vector<size_t> at(static_cast<size_t>(n), 0);
-  const std::vector<int64_t>& last = index.back();
-  int64_t local = 0;
-  while (true) {
-    int64_t base = 0;
-    for (int d = 0; d + 1 < n; ++d) base += index[d][at[d]] * strides[d];
-    for (size_t i = 0; i < last.size();) {
-      size_t run = i + 1;
-      while (run < last.size() && last[run] == last[run - 1] + 1) ++run;
-      f((base + last[i]) * item, local * item, static_cast<int64_t>(run - i) * item);
-      local += static_cast<int64_t>(run - i);
-      i = run;
+// The global indices of a dim that a rank has.
+IndexRanges ranges_of(const Mesh& mesh, const DimSpec& dim, int rank) {
+  IndexRanges out{{0, 1}};
+  for (const Seg& s : dim) {
+    IndexRanges next;
+    const auto own = pieces(mesh, s, rank);
+    const bool all = own.size() == 1 && own[0] == std::pair<int64_t, int64_t>(0, s.extent);
+    for (const auto& [first, last] : out) {
+      if (all) {
+        add_range(next, first * s.extent, last * s.extent);
+        continue;
+      }
+      for (int64_t base = first; base < last; ++base)
+        for (const auto& [begin, end] : own) add_range(next, base * s.extent + begin, base * s.extent + end);
     }
-    int d = n - 2;
-    for (; d >= 0; --d) {
-      if (++at[d] < index[d].size()) break;
-      at[d] = 0;
-    }
-    if (d < 0) return;
+    out = std::move(next);
   }
+  return out;
+}
+
+// Calls f(byte of the whole, byte of the part, number of bytes) for the runs of a rank's part.
+template <class F>
+void each_byte_run(const Mesh& mesh, const Spec& spec, const TensorType& type, int rank, F&& f) {
+  const int64_t item = itemsize(type.dtype);
+  each_run(part_of(mesh, spec, rank), type.shape,
+           [&](const ElementRun& r) { f(r.whole * item, r.part * item, static_cast<size_t>(r.count * item)); });
 }
 
 char* bytes_of(const Tensor& t) { return static_cast<char*>(t.get().storage->data()) + t.get().offset; }
@@ -244,16 +239,16 @@ int64_t local_bytes(const Mesh& mesh, const Spec& spec, DType dtype, int rank) {
   return local_shape(mesh, spec, rank).numel() * itemsize(dtype);
 }
 
+TensorPart part_of(const Mesh& mesh, const Spec& spec, int rank) {
+  TensorPart part;
+  for (const DimSpec& d : spec.dims) part.dims.push_back(ranges_of(mesh, d, rank));
+  return part;
+}
+
 std::vector<int64_t> global_indices(const Mesh& mesh, const DimSpec& dim, int rank) {
-  std::vector<int64_t> out{0};
-  for (const Seg& s : dim) {
-    std::vector<int64_t> next;
-    const auto own = pieces(mesh, s, rank);
-    for (int64_t base : out)
-      for (const auto& [begin, end] : own)
-        for (int64_t i = begin; i < end; ++i) next.push_back(base * s.extent + i);
-    out = std::move(next);
-  }
+  std::vector<int64_t> out;
+  for (const auto& [begin, end] : ranges_of(mesh, dim, rank))
+    for (int64_t i = begin; i < end; ++i) out.push_back(i);
   return out;
 }
 
@@ -279,8 +274,8 @@ Tensor shard(const Mesh& mesh, const Spec& spec, const Tensor& whole, int rank) 
       return to;
     }
   }
-  each_run(mesh, spec, whole.type(), rank, [&](int64_t at, int64_t local, int64_t n) {
-    std::memcpy(bytes_of(to) + local, bytes_of(from) + at, static_cast<size_t>(n));
+  each_byte_run(mesh, spec, whole.type(), rank, [&](int64_t at, int64_t local, size_t n) {
+    std::memcpy(bytes_of(to) + local, bytes_of(from) + at, n);
   });
   return to;
 }
@@ -317,8 +312,8 @@ Tensor unshard(const Mesh& mesh, const Spec& spec, const TensorType& type, const
     const Tensor part = parts[r].contiguous();
     const Shape need = local_shape(mesh, spec, r);
     WEFT_BUG_IF(part.shape() != need, "unshard: part of rank ", r, " is ", part.type(), "; need ", need);
-    each_run(mesh, spec, type, r, [&](int64_t at, int64_t local, int64_t n) {
-      std::memcpy(bytes_of(to) + at, bytes_of(part) + local, static_cast<size_t>(n));
+    each_byte_run(mesh, spec, type, r, [&](int64_t at, int64_t local, size_t n) {
+      std::memcpy(bytes_of(to) + at, bytes_of(part) + local, n);
     });
   }
   return to;

@@ -8,6 +8,7 @@
 
 #include "framework/dispatch/rank/communicator.h"
 #include "framework/mesh/mesh.h"
+#include "framework/tensor/part.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::dist {
@@ -78,6 +79,9 @@ int64_t local_extent(const Mesh& mesh, const Seg& seg, int rank);
 int64_t local_extent(const Mesh& mesh, const DimSpec& dim, int rank);
 Shape local_shape(const Mesh& mesh, const Spec& spec, int rank);
 int64_t local_bytes(const Mesh& mesh, const Spec& spec, DType dtype, int rank);
+/// The elements that a rank has: each_run() of part.h gives their ranges in the whole tensor and in the shard, so it
+/// describes the shard's bytes in memory and in files. Terms of pending reductions are values of their own.
+TensorPart part_of(const Mesh& mesh, const Spec& spec, int rank);
 /// The global index of each local index, in local order.
 std::vector<int64_t> global_indices(const Mesh& mesh, const DimSpec& dim, int rank);
 /// True if the parts of all ranks have the same size.

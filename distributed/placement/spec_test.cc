@@ -100,5 +100,48 @@ TEST(Spec, ShardsComeTogetherAgain) {
   EXPECT_FALSE(even(kMesh, s));
 }
 
+// The runs of a shard are the ranges of its bytes in a file: each element once, as long as they can be.
+TEST(Spec, RunsAreTheBytesOfAShard) {
+  const Shape shape{6, 5, 8};
+  const auto runs_of = [&](const Spec& s, int rank) {
+    std::vector<ElementRun> runs;
+    each_run(part_of(kMesh, s, rank), shape, [&](const ElementRun& r) { runs.push_back(r); });
+    return runs;
+  };
+  const struct {
+    Spec spec;
+    size_t runs;  // of rank 5: dp 0, cp 1, tp 1
+  } cases[] = {
+      {Spec::replicated(shape), 1},
+      {{.dims = {dim({{6, "dp"}}), dim({{5, ""}}), dim({{8, ""}})}}, 1},
+      {{.dims = {dim({{6, ""}}), dim({{5, ""}}), dim({{8, "tp"}})}}, 30},
+      {{.dims = {dim({{6, "dp"}}), dim({{5, "tp"}}), dim({{8, ""}})}}, 3},
+      {{.dims = {dim({{3, ""}, {2, "dp"}}), dim({{5, ""}}), dim({{8, ""}})}}, 3},
+      // Blocks 1 and 2 of 4: one range. Rank 0 has blocks 0 and 3, and the end of a row is followed by the next row.
+      {{.dims = {dim({{6, ""}}), dim({{5, ""}}), one_segment(8, kMesh.axes("cp"), SegLayout::kHeadTail)}}, 30},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(runs_of(c.spec, 5).size(), c.runs) << to_string(kMesh, c.spec);
+    std::vector<int> seen(static_cast<size_t>(shape.numel()));
+    for (int r : kMesh.group(0, c.spec.split_axes())) {
+      int64_t at = 0, end = -1;
+      for (const ElementRun& run : runs_of(c.spec, r)) {
+        EXPECT_EQ(run.part, at);
+        EXPECT_NE(run.whole, end);
+        at += run.count, end = run.whole + run.count;
+        for (int64_t i = run.whole; i < end; ++i) ++seen[static_cast<size_t>(i)];
+      }
+      EXPECT_EQ(at, local_shape(kMesh, c.spec, r).numel());
+      EXPECT_EQ(part_of(kMesh, c.spec, r).shape(), local_shape(kMesh, c.spec, r));
+    }
+    EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << to_string(kMesh, c.spec);
+  }
+  EXPECT_EQ(runs_of(cases[5].spec, 0).size(), 31u);
+  std::vector<ElementRun> scalar;
+  each_run(TensorPart::all({}), {}, [&](const ElementRun& r) { scalar.push_back(r); });
+  EXPECT_EQ(scalar, (std::vector<ElementRun>{{0, 0, 1}}));
+  each_run(TensorPart::all({3, 0}), {3, 0}, [&](const ElementRun&) { ADD_FAILURE(); });
+}
+
 }  // namespace
 }  // namespace weft::dist

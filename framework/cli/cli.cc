@@ -181,6 +181,10 @@ void set_switch_flag(const Switch& s, std::string value) {
 
 bool writes(const File& file) { return file.use != File::Use::kRead; }
 
+constexpr const char* kFlagFile = "flagfile";
+constexpr const char* kFlagFileHelp =
+    "file with a flag on each line, as --steps=100; lines that begin with # are skipped";
+
 void print_help(const char* program, const char* summary, const Flags& table, const KnownFlags& flags,
                 std::span<const Switch> switches) {
   std::ostringstream out;
@@ -196,6 +200,7 @@ void print_help(const char* program, const char* summary, const Flags& table, co
   for (auto& [name, flag] : flags)
     out << "  --" << name << "  (default " << (flag.fallback.empty() ? "\"\"" : flag.fallback) << ")\n      "
         << flag.help << "\n";
+  out << "  --" << kFlagFile << "\n      " << kFlagFileHelp << "\n";
   if (!switches.empty()) out << "\nswitches, also environment variables (--weft_NAME is WEFT_NAME):\n";
   for (const Switch& s : switches)
     out << "  --" << flag_of(s) << "  (default " << (*s.fallback ? s.fallback : "\"\"") << ")  " << s.help
@@ -203,13 +208,46 @@ void print_help(const char* program, const char* summary, const Flags& table, co
   write_output(out.str());
 }
 
-std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags, std::span<const Switch> switches) {
+// The arguments of a program, with those of the files of --flagfile in its place.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> args;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    const std::string_view name = arg.substr(0, arg.find('='));
+    if (arg == "--") return args.insert(args.end(), argv + i, argv + argc), args;
+    if (name != str_cat("--", kFlagFile) && name != str_cat("-", kFlagFile)) {
+      args.emplace_back(arg);
+      continue;
+    }
+    const bool has_value = name.size() < arg.size();
+    if (!has_value && i + 1 >= argc) usage_error(str_cat(name, " needs a value: ", kFlagFileHelp));
+    const std::string path = io::resolve_path(has_value ? std::string(arg.substr(name.size() + 1)) : argv[++i]);
+    const std::string text = io::read_file(path, int64_t{1} << 20);
+    int line_number = 0;
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      const std::string line = text.substr(at, end - at);
+      at = end + 1, ++line_number;
+      if (line.empty() || line[0] == '#') continue;
+      const bool is_flag = line.starts_with("--") && line.size() > 2 && !line.starts_with(str_cat("--", kFlagFile));
+      if (!is_flag)
+        usage_error(str_cat("--", kFlagFile, ": ", path, ":", line_number, " is '", one_line(line, 60),
+                            "'; need a flag, as --steps=100"));
+      args.push_back(line);
+    }
+  }
+  return args;
+}
+
+std::vector<std::string> parse(const std::vector<std::string>& args, const KnownFlags& flags,
+                               std::span<const Switch> switches) {
   std::vector<std::string> rest;
   std::set<std::string> files;
-  for (int i = 1; i < argc; ++i) {
-    std::string arg = argv[i];
+  const size_t argc = args.size();
+  for (size_t i = 0; i < argc; ++i) {
+    const std::string& arg = args[i];
     if (arg == "--") {
-      rest.insert(rest.end(), argv + i + 1, argv + argc);
+      rest.insert(rest.end(), args.begin() + static_cast<ptrdiff_t>(i) + 1, args.end());
       break;
     }
     if (arg.size() < 2 || arg[0] != '-' || isdigit(arg[1])) {
@@ -227,7 +265,7 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags, s
     if (const Switch* s = it == flags.end() ? find_switch(name, switches) : nullptr) {
       if (!has_value) {
         if (i + 1 >= argc) usage_error(str_cat("--", flag_of(*s), " needs a value: ", s->help));
-        value = argv[++i];
+        value = args[++i];
       }
       set_switch_flag(*s, value);
       continue;
@@ -243,11 +281,11 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags, s
                           " --help lists all"));
     } else if (!has_value) {
       if (it->second.is_bool) {
-        const std::string next = i + 1 < argc ? argv[i + 1] : "";
-        value = next == "true" || next == "false" ? argv[++i] : "true";
+        const std::string next = i + 1 < argc ? args[i + 1] : "";
+        value = next == "true" || next == "false" ? args[++i] : "true";
       } else {
         if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value: ", it->second.help));
-        value = argv[++i];
+        value = args[++i];
       }
     }
     const KnownFlag& flag = it->second;
@@ -362,7 +400,7 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
           return;
         }
       }
-      const std::vector<std::string> rest = parse(argc, argv, flags, switches);
+      const std::vector<std::string> rest = parse(arguments(argc, argv), flags, switches);
       check_files(table);
       code = body(rest);
     } catch (const UsageError& e) {

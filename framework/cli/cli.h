@@ -3,7 +3,7 @@
 // if its reader ended, it prints no error. SIGPIPE does not end it. A flag is a row of the program's table or an
 // ABSL_FLAG; absl parses and prints the values of both. The last value of a repeated flag counts, so that a script can
 // add flags to common ones; a flag of a file is given at most once; flags of Settings add up. The switches of
-// framework/base/switches.h are flags too.
+// framework/base/switches.h are flags too, and --flagfile stands for the flags in a file.
 #pragma once
 #include <cmath>
 #include <functional>

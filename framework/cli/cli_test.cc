@@ -341,6 +341,38 @@ TEST(Program, SettingsAddUp) {
   EXPECT_EQ(flag_text(flags[0]), "a=2,b=,c=zipf:1.1");
 }
 
+TEST(Program, AFlagFileStandsForItsFlags) {
+  const std::string path = testing::TempDir() + "/cli_test.flags";
+  const auto set = [&](const std::string& text) { std::ofstream(path) << text; };
+  set("# of a run\n--steps=3\n\n--data=a file.txt\n--nofast");
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"--flagfile", path, "--steps=4"}, {"--flagfile=" + path, "--steps", "4", "x"}}) {
+    const Outcome o = run(args);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(absl::GetFlag(FLAGS_steps), 4);
+    EXPECT_EQ(absl::GetFlag(FLAGS_data), "a file.txt");
+    EXPECT_FALSE(absl::GetFlag(FLAGS_fast));
+  }
+  EXPECT_EQ(run({"--steps=4", "--flagfile", path}).code, 0);
+  EXPECT_EQ(absl::GetFlag(FLAGS_steps), 3);
+  EXPECT_EQ(run({"--", "--flagfile"}).rest, std::vector<std::string>{"--flagfile"});
+  const std::pair<const char*, std::string> bad[] = {{"--steps=1\n3", path + ":2 is '3'; need a flag, as --steps=100"},
+                                                     {"--flagfile=x", path + ":1 is '--flagfile=x'; need a flag"},
+                                                     {"--", path + ":1 is '--'; need a flag"},
+                                                     {"--stesp=3", "unknown flag --stesp; did you mean --steps?"},
+                                                     {"--steps", "--steps needs a value"}};
+  for (const auto& [text, error] : bad) {
+    set(text);
+    const Outcome o = run({"--flagfile", path});
+    EXPECT_EQ(o.code, 2) << text;
+    EXPECT_NE(o.err.find(error), std::string::npos) << o.err;
+  }
+  EXPECT_NE(run({"--flagfile"}).err.find("--flagfile needs a value"), std::string::npos);
+  EXPECT_NE(run({"--flagfile", "/no/such"}).err.find("'/no/such': No such file"), std::string::npos);
+  EXPECT_NE(run({"--help"}).out.find("--flagfile"), std::string::npos);
+  absl::SetFlag(&FLAGS_fast, true);
+}
+
 TEST(Flags, ValuesCompare) {
   double a = 1e-3, b = 0.001;
   std::string s = "x";

@@ -245,6 +245,70 @@ TEST(Checkpoint, UnexpectedAndMissingTensorsAreNamed) {
   EXPECT_EQ(load({{"w", w}, {"b", b}}), "");
 }
 
+// Cells of 1 MiB, not read yet.
+NamedCells large_cells(int n, DType dtype) {
+  NamedCells cells;
+  for (int i = 0; i < n; ++i)
+    cells.emplace_back(str_cat("c", i), Buffer({dtype, Device::cpu(), {1 << 20 >> 2}},
+                                               [&] { return zeros({1 << 20 >> 2}, {.dtype = dtype}); }));
+  return cells;
+}
+
+// No second copy of the values: the peak is the cells, also where their dtype is another.
+TEST(Checkpoint, LoadingNeedsTheMemoryOfTheCells) {
+  constexpr int kCells = 12;
+  const std::string dir = fresh("memory");
+  const NamedCells saved = large_cells(kCells, kFloat32);
+  for (int i = 0; i < kCells; ++i) saved[i].second.set(full({1 << 18}, i + 0.5));
+  const std::string folder = train::save_checkpoint(dir, {.family = "gpt"}, saved, {}, 0);
+  for (const DType dtype : {kFloat32, kBFloat16}) {
+    const NamedCells cells = large_cells(kCells, dtype);
+    Allocator& memory = Allocator::of(Device::cpu());
+    memory.reset_peak();
+    const int64_t before = memory.stats().live;
+    train::load_cells(train::open_tensors(folder, "model", {}), cells, /*convert=*/true);
+    EXPECT_LE(memory.stats().peak - before, kCells * (int64_t{1} << 18) * itemsize(dtype) + 4096);
+    for (int i = 0; i < kCells; ++i)
+      EXPECT_EQ(cells[i].second.value().to(kFloat32).to_vector<float>(), std::vector<float>(1 << 18, i + 0.5f));
+  }
+}
+
+TEST(Checkpoint, EmptyTensorsScalarsAndBoolsComeBack) {
+  const std::string dir = fresh("shapes");
+  const Tensor values[] = {zeros({0, 3}), zeros({2, 0}), full({}, 7, {.dtype = kInt64}),
+                           Tensor::from_vector<bool>({true, false, true}, {3}), full({2, 1, 3}, 0.5)};
+  NamedCells saved;
+  for (const Tensor& t : values) saved.emplace_back(str_cat("c", saved.size()), Buffer(t));
+  const std::string folder = train::save_checkpoint(dir, {.family = "gpt"}, saved, {}, 0);
+  for (const bool later : {false, true}) {
+    NamedCells cells;
+    for (const Tensor& t : values) cells.emplace_back(str_cat("c", cells.size()), Buffer(zeros_like(t)));
+    train::load_cells(train::open_tensors(folder, "model", {}), cells, false, later);
+    for (size_t i = 0; i < cells.size(); ++i)
+      EXPECT_EQ(cells[i].second.value().to(kFloat64).to_vector<double>(), values[i].to(kFloat64).to_vector<double>());
+  }
+}
+
+// A tensor whose checksum differs, wherever it is: no cell has changed, now or later.
+TEST(Checkpoint, ADamagedTensorChangesNoCell) {
+  const std::string dir = fresh("last");
+  const Parameter w(ones({64})), b(ones({64}));
+  const std::string folder = train::save_checkpoint(dir, {.family = "gpt"}, {{"w", w}, {"b", b}}, {}, 0);
+  const std::string path = folder + "/model.safetensors", text = io::read_file(path);
+  for (const size_t from_end : {4, 300})
+    for (const bool later : {false, true}) {
+      std::string damaged = text;
+      damaged[text.size() - from_end] ^= 1;
+      write(path, damaged);
+      const Parameter x(zeros({64})), y(zeros({64}));
+      EXPECT_NE(error_of([&] {
+                  train::load_cells(train::open_tensors(folder, "model", {}), {{"w", x}, {"b", y}}, false, later);
+                }).find("is damaged: its checksum differs"),
+                std::string::npos);
+      for (const Parameter& p : {x, y}) EXPECT_EQ(p.value().to_vector<float>(), std::vector<float>(64));
+    }
+}
+
 TEST(Checkpoint, OnlyCheckpointsAreReplacedAndRemoved) {
   const std::string dir = fresh("own");
   io::make_folders(dir + "/step_5");

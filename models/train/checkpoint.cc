@@ -9,6 +9,7 @@
 #include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
 #include "framework/io/fields/json_fields.h"
+#include "models/weights/load.h"
 
 namespace weft::train {
 
@@ -18,6 +19,11 @@ void fields(V& v, TrainState& s) {
   v("metrics_bytes", s.metrics_bytes, io::kNotNegative), v("seed", s.seed);
   v("loss_scale", s.loss_scale, io::kPositive), v("good_steps", s.good_steps, io::kNotNegative);
   v("family", s.family), v("model", s.model), v("run", s.run), v("tensors", s.tensors, io::if_set(0));
+}
+
+template <class V>
+void fields(V& v, Origin& o) {
+  v("source", o.source), v("config", o.config);
 }
 
 namespace {
@@ -91,26 +97,15 @@ std::string tensors_checksum(const io::SafetensorsModel& model) {
   return io::hex64(io::checksum(all));
 }
 
-Tensor read_tensor(const io::SafetensorsModel& file, const std::string& name) {
+// A tensor on meta, but the value of a tensor of bools, which misfit() reads.
+Tensor checkable(const io::SafetensorsModel& file, const std::string& name) {
+  const io::TensorInfo& info = file.at(name);
+  if (info.dtype != kBool) return Tensor::empty({info.dtype, Device::meta(), info.shape});
   const std::span<const std::byte> bytes = file.bytes(name);
-  Tensor t = Tensor::empty({file.at(name).dtype, Device::cpu(), file.at(name).shape});
+  const Tensor t = Tensor::empty({info.dtype, Device::cpu(), info.shape});
   if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
-  file.release(name);
   return t;
 }
-
-// A value in a file; a reader reads it when it is needed.
-class StoredValue final : public RemoteValue {
- public:
-  StoredValue(io::SafetensorsModel file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
-  Tensor gather(const Cell& cell) override {
-    return read_tensor(file_, name_).to(cell.type.dtype).to(cell.type.device);
-  }
-
- private:
-  const io::SafetensorsModel file_;
-  const std::string name_;
-};
 
 void need_checkpoint_or_nothing(const std::string& path) {
   if (!io::exists(path)) return;
@@ -133,6 +128,7 @@ bool is_written_here(const std::string& folder) {
 
 std::string lock_path(const std::string& dir) { return dir + "/.lock"; }
 std::string state_path(const std::string& folder) { return folder + "/state.json"; }
+std::string origin_path(const std::string& folder) { return folder + "/origin.json"; }
 
 void check_only_checkpoints(const std::string& dir) {
   if (!io::is_folder(dir)) return;
@@ -141,7 +137,7 @@ void check_only_checkpoints(const std::string& dir) {
 }
 
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
-                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock) {
+                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock, const AboutRun& about) {
   const std::string path = str_cat(dir, "/step_", state.step);
   std::vector<Tensor> alive;
   std::vector<io::NamedView> model_views, optimizer_views;
@@ -159,6 +155,9 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     io::AtomicFolder folder(path);
     io::write_safetensors_folder(folder.folder(), "model", model_views, {{"format", "pt"}});
     io::write_safetensors_folder(folder.folder(), "optimizer", optimizer_views);
+    if (!about.origin.source.empty())
+      io::write_file_atomic(origin_path(folder.folder()), io::write_json(io::json_of(about.origin), 2) + "\n");
+    if (!about.flags.empty()) io::write_file_atomic(folder.path("run.flags"), about.flags);
     TrainState written = state;
     written.run = renamed(state.run, kMicrobatches[0], kMicrobatches[1]);
     for (const char* stem : {"model", "optimizer"})
@@ -210,6 +209,23 @@ TrainState read_state(const std::string& folder) {
   return s;
 }
 
+Origin read_origin(const std::string& folder) {
+  Origin origin;
+  const std::string path = origin_path(folder);
+  if (io::exists(path)) io::read_fields(origin, io::parse_json(io::read_file(path, int64_t{1} << 20), path), path);
+  return origin;
+}
+
+std::string read_flags(const std::string& folder) {
+  const std::string path = folder + "/run.flags";
+  return io::exists(path) ? io::read_file(path, int64_t{1} << 20) : "";
+}
+
+std::string config_hash(const std::string& path) {
+  const io::MappedFile file(path);
+  return io::hex64(io::checksum(file.bytes().first(std::min<size_t>(file.bytes().size(), size_t{16} << 20))));
+}
+
 io::SafetensorsModel open_tensors(const std::string& folder, const std::string& stem, const TrainState& state) {
   io::SafetensorsModel file(tensors_path(folder, stem));
   if (const auto layers = state.model.find("layers"); stem == "model" && layers != state.model.end()) {
@@ -242,23 +258,14 @@ void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool 
   for (const std::string& name : file.names())
     WEFT_CHECK(known.contains(name), path, ": tensor '", name,
                "' is unexpected; the checkpoint belongs to another model or configuration");
-  std::vector<Tensor> values;
+  std::vector<weights::CellPlan> plans;
   for (const auto& [name, cell] : cells) {
-    Tensor t = read_tensor(file, name);
-    const std::string problem = misfit(cell, t);
+    const std::string problem = misfit(cell, checkable(file, name));
     WEFT_CHECK_AS(kDataLoss, problem.empty(), path, ": tensor '", name, "' ", problem);
-    if (!later) values.push_back(t.to(cell.dtype()).to(cell.type().device));
+    plans.push_back({.cell = name, .shape = cell.shape(), .pieces = {weights::same_piece(name, cell.shape())}});
   }
-  for (size_t i = 0; i < cells.size(); ++i) {
-    if (!later) {
-      cells[i].second.set(values[i]);
-      continue;
-    }
-    Cell& cell = cells[i].second.cell();
-    cell.value = {};
-    cell.torn = false;
-    cell.remote = make_ref<StoredValue>(file, cells[i].first);
-  }
+  weights::set_cells(weights::source_of(file), plans, cells,
+                     later ? weights::Values::kLater : weights::Values::kCopied);
 }
 
 }  // namespace weft::train

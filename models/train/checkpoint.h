@@ -29,11 +29,25 @@ struct TrainState {
   std::map<std::string, std::string> tensors;  // read only: identifies the tensors of "model" and "optimizer"
 };
 
+/// The weights that a run started from, if it did not initialise them: origin.json of its checkpoints.
+struct Origin {
+  std::string source;  // the folder or file of a model, or the folder of a checkpoint; empty: none
+  std::string config;  // config_hash() of config.json or state.json there, or of the file
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+/// What a checkpoint records of its run besides the state.
+struct AboutRun {
+  Origin origin;
+  std::string flags;  // run.flags: the flags of the run, a line each; empty: no file
+};
+
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.
 /// Replaces and removes only checkpoints; throws if `dir/step_N` is not a checkpoint. `lock`: of this run on `dir`; it
 /// is renewed before the folder changes, since checkpoints of a run that has taken the folder meanwhile are not ours.
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
-                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr);
+                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
+                            const AboutRun& about = {});
 
 /// Throws if a file or folder step_N in `dir` that save_checkpoint() would replace is not a checkpoint, naming it and
 /// its missing file.
@@ -54,15 +68,23 @@ std::string state_path(const std::string& folder);
 /// files have none.
 TrainState read_state(const std::string& folder);
 
+/// origin.json of a checkpoint folder; one without source, if the folder has none. Throws as read_state().
+Origin read_origin(const std::string& folder);
+std::string origin_path(const std::string& folder);
+/// run.flags of a checkpoint folder; empty, if the folder has none.
+std::string read_flags(const std::string& folder);
+/// The checksum of the first 16 MiB of a file, in hexadecimal digits.
+std::string config_hash(const std::string& path);
+
 /// Opens FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming the file, if the file belongs to
 /// another checkpoint than `state`, or if its number of blocks differs from the number of layers in the configuration
 /// of `state`. Call it before making a model: a block's modules need memory before its weights are read.
 io::SafetensorsModel open_tensors(const std::string& folder, const std::string& stem, const TrainState& state);
 
-/// Sets the cells from a file. Before it allocates anything or changes a cell, it throws on a missing or unexpected
-/// tensor, another shape or, without `convert`, another dtype, naming tensor and file. `convert` converts values to the
-/// dtype of their cell. `later` checks the values now and reads each again when it is needed, so a rank of a mesh never
-/// stores all values.
+/// Sets the cells from a file. Before it changes a cell, it throws on a missing or unexpected tensor, another shape, a
+/// wrong checksum or, without `convert`, another dtype, naming tensor and file. `convert` converts values to the dtype
+/// of their cell. `later` checks the values now and reads each again when it is needed; a rank of a mesh then reads its
+/// shards alone. Memory beside the cells: as weights::set_cells().
 void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert = false, bool later = false);
 
 }  // namespace weft::train

@@ -1,8 +1,10 @@
 #include "models/train/job.h"
 
 #include "framework/base/switches.h"
+#include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
+#include "models/weights/load.h"
 
 namespace weft::train {
 
@@ -17,6 +19,22 @@ static bool may_differ(const std::string& flag) {
 static std::string identity_of(const std::string& data) {
   try {
     return data::data_identity(data == "synthetic" ? data : io::resolve_path(data));
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+// The identity of the weights that a run starts from: the begins and sizes of their files. Each process reads the shards
+// of its own ranks, so nothing else would notice that hosts have other weights under one path.
+static std::string identity_of_weights(const TrainOptions& o) {
+  try {
+    const std::string path = o.hf.empty() ? find_checkpoint(io::resolve_path(o.init_from)) : weights::find_hf(o.hf);
+    if (!io::is_folder(path)) return str_cat(io::file_size(path), " bytes, ", config_hash(path));
+    std::string all;
+    for (const std::string& name : io::list_folder(path))
+      if (name.ends_with(".safetensors") || name == "config.json")
+        all += str_cat(name, " ", io::file_size(path + "/" + name), " ", config_hash(path + "/" + name), "\n");
+    return io::hex64(io::checksum(all));
   } catch (const Error& e) {
     return e.what();
   }
@@ -39,6 +57,9 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
     if (!may_differ(flag.name)) job.facts.emplace_back("--" + flag.name, flag_text(flag));
   // Hosts may have other files under one path. A process that only starts the others does not read them.
   if (processes && ranks > 1 && dist::started()) job.facts.emplace_back("the content of --data", identity_of(o.data));
+  if (processes && ranks > 1 && dist::started() && !(o.hf.empty() && o.init_from.empty()))
+    job.facts.emplace_back("the weights of --" + std::string(o.hf.empty() ? "init_from" : "hf"),
+                           identity_of_weights(o));
   job.timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
   job.transport = o.transport;
   job.share_cores = switch_int("WEFT_THREADS") == 0;

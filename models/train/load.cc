@@ -42,10 +42,8 @@ void set_weights(nn::LanguageModel& model, const std::string& dtype, Device devi
 }
 
 LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device device) {
-  const weights::HfModel hf = weights::open_hf(o.hf, o.context);
+  const weights::HfModel hf = weights::open_hf(o.hf, o.context, family.name);
   const std::string file = hf.config_path();
-  WEFT_CHECK(hf.config.family->program == family.name, file, ": field 'model_type' is '", hf.config.kind->model_type,
-             "'; use the programs of //models/", hf.config.family->program);
   std::vector<std::string> notes = hf.config.notes(file);
   LoadedModel m;
   m.model = weights::with_names(hf.config, file, [&] {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "distributed/overlap/arrange.h"
 #include "distributed/plan/forbid.h"
@@ -13,6 +14,7 @@
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
 #include "models/train/set_fields.h"
+#include "models/weights/load.h"
 
 namespace weft::train {
 
@@ -20,12 +22,17 @@ Flags train_flags(TrainOptions& o) {
   CompileOptions& step = o.step;
   Flags flags{
       {"config", &o.config, "configuration by name (--config list prints them); empty: the program's default"},
+      {"hf", &o.hf,
+       "start from weights of transformers instead of a configuration: folder with config.json and safetensors, or "
+       "org/name in the local cache"},
+      {"init_from", &o.init_from, "the same from a checkpoint: a folder step_N, or a folder of them (the newest)"},
+      {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
       field_flag(o.set),
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
       {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},
-      {"lr", &o.lr, "peak learning rate; 0: the configuration's default", {0, 1e30}},
+      {"lr", &o.lr, "peak learning rate; 0: the configuration's default, and 5e-5 with --hf or --init_from", {0, 1e30}},
       {"warmup", &o.warmup, "steps of linear warm-up before the cosine; -1: a twentieth of the steps", {-1}},
       {"microbatches",
        &o.microbatches,
@@ -94,6 +101,32 @@ Flags train_flags(TrainOptions& o) {
   for (Flag& flag : plan_flags(step.plan)) flags.push_back(std::move(flag));
   for (Flag& flag : flags) flag.given = &o.given[flag.name];
   return flags;
+}
+
+std::string flag_lines(TrainOptions o, const std::string& before) {
+  o.microbatches = o.asked_microbatches;
+  TrainOptions defaults;
+  const Flags flags = train_flags(o), plain = train_flags(defaults);
+  std::string lines;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const std::string& name = flags[i].name;
+    bool chosen_again = false;
+    for (const char* own : {"checkpoint_dir", "resume", "metrics", "log_dir", "profile_out", "save_plan"})
+      chosen_again |= name == own;
+    const std::string text = flag_text(flags[i]);
+    if (!chosen_again && !same_value(flags[i], plain[i]) && text.find('\n') == text.npos)
+      lines += str_cat("--", name, "=", text, "\n");
+  }
+  // Of two lines with one name the last one counts; those of --set add up.
+  std::string kept;
+  for (size_t at = 0; at < before.size();) {
+    const size_t end = std::min(before.find('\n', at), before.size());
+    const std::string line = before.substr(at, end - at), start = line.substr(0, line.find('=') + 1);
+    at = end + 1;
+    if (start.empty() || ("\n" + lines).find("\n" + (start == "--set=" ? line + "\n" : start)) == lines.npos)
+      kept += line + "\n";
+  }
+  return kept + lines;
 }
 
 bool is_same_flag(const std::string& name, const std::string& a, const std::string& b) {
@@ -223,11 +256,44 @@ std::string join(const std::vector<std::string>& v) {
   return s;
 }
 
+// The state of a checkpoint of this family. `other`: what else the user may give, for the error.
+TrainState state_of(const std::string& folder, const nn::ModelFamily& family, const char* other) {
+  TrainState state = read_state(folder);
+  WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
+             family.name, "': use the program of that family", other);
+  return state;
+}
+
+// The path of a flag as it is in any working folder.
+std::string absolute(const std::string& path) {
+  return std::filesystem::absolute(io::resolve_path(path)).lexically_normal().string();
+}
+
+// The name of weights in a folder: of the folder, of the model in the local cache of Hugging Face, or of the run of a
+// checkpoint.
+std::string name_of(const std::string& folder, const nn::ModelFamily& family) {
+  std::string name = io::base_name(folder);
+  const std::string above = io::folder_of(folder), run = io::base_name(above);
+  if (run == "snapshots") {
+    name = io::base_name(io::folder_of(above));
+    if (const size_t at = name.rfind("--"); at != name.npos) name.erase(0, at + 2);
+  } else if (name.starts_with("step_")) {
+    name = run;
+  }
+  return name.starts_with(family.name + "-") ? name.substr(family.name.size() + 1) : name;
+}
+
+// The name of the configuration: of the preset, or of the weights that the run starts from.
+std::string name_of(const nn::ModelFamily& family, const Setup& p, const TrainOptions& o) {
+  if (!o.config.empty()) return o.config;
+  for (const std::string& source : {p.origin.source, o.hf, o.init_from})
+    if (!source.empty()) return name_of(absolute(source), family);
+  return family.default_preset;
+}
+
 // Copies flags from a resumed run if they are not given and have their default. Returns the run's state.
 TrainState take_from_run(const std::string& folder, const nn::ModelFamily& family, TrainOptions& o) {
-  const TrainState state = read_state(folder);
-  WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
-             family.name, "': use the program of that family, or another --checkpoint_dir");
+  const TrainState state = state_of(folder, family, ", or another --checkpoint_dir");
   TrainOptions defaults;
   const Flags flags = train_flags(o), plain = train_flags(defaults);
   for (size_t i = 0; i < flags.size(); ++i) {
@@ -239,46 +305,125 @@ TrainState take_from_run(const std::string& folder, const nn::ModelFamily& famil
   return state;
 }
 
-// Settles the configuration of the model. A resumed run keeps the fields of its model.
-void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& run, const TrainOptions& o) {
+// Throws UsageError if --set gives other shapes to the weights that the run starts from.
+void check_shapes(const nn::ModelFamily& family, const nn::ConfigMap& stored, const nn::ConfigMap& now,
+                  const TrainOptions& o) {
+  const auto a = family.make(stored), b = family.make(now);
+  const auto before = a->named_cells(), after = b->named_cells();
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, cell] : before) shapes.emplace(name, cell.shape());
+  std::string set, other;
+  for (const auto& [field, value] : o.set) set += str_cat(set.empty() ? "" : ",", field, "=", value);
+  for (const auto& [name, cell] : after) {
+    const auto it = shapes.find(name);
+    if (it == shapes.end())
+      other = str_cat("have no ", name);
+    else if (!(it->second == cell.shape()))
+      other = str_cat("have ", name, " of shape ", it->second, ", not ", cell.shape());
+    if (!other.empty()) break;
+    shapes.erase(it);
+  }
+  if (other.empty() && !shapes.empty()) other = str_cat("have ", shapes.begin()->first, " as well");
+  const nn::KvCacheShape x = a->cache_shape(), y = b->cache_shape();
+  if (other.empty() && (x.kv_heads != y.kv_heads || x.head_dim != y.head_dim))
+    other = str_cat("are of ", x.kv_heads, " heads of ", x.head_dim);
+  check_flag(
+      "set", other.empty(), set,
+      str_cat("fields that keep the shapes of --", o.hf.empty() ? "init_from" : "hf", ", whose weights ", other));
+}
+
+// Opens the weights of --hf or --init_from. If a checkpoint is resumed, only compares them with those that its run
+// started from.
+TrainState settle_origin(Setup& p, const nn::ModelFamily& family, const TrainOptions& o) {
+  TrainState from;
+  Origin given;
+  if (!o.hf.empty()) {
+    given.source = absolute(weights::find_hf(o.hf));
+    given.config = config_hash(io::is_folder(given.source) ? given.source + "/config.json" : given.source);
+  } else if (!o.init_from.empty()) {
+    given.source = absolute(find_checkpoint(io::resolve_path(o.init_from)));
+    given.config = config_hash(state_path(given.source));
+  }
+  if (!p.resumed.empty()) {
+    p.origin = read_origin(p.resumed);
+    if (!given.source.empty() && !(given == p.origin))
+      p.other_origin = str_cat("--", o.hf.empty() ? "init_from" : "hf", " is ", given.source, ", but the run in ",
+                               p.dir, " started from ",
+                               p.origin.source.empty()           ? "weights of its own"
+                               : p.origin.source != given.source ? p.origin.source
+                                                                 : "another configuration there",
+                               "; it continues from its checkpoint");
+    return from;
+  }
+  p.origin = given;
+  if (!o.hf.empty()) {
+    p.hf = std::make_shared<weights::HfModel>(weights::open_hf(o.hf, o.context, family.name));
+  } else if (!o.init_from.empty()) {
+    p.init_from = given.source;
+    from = state_of(p.init_from, family, "");
+  }
+  return from;
+}
+
+// Settles the configuration of the model. A resumed run keeps the fields of its model; `from`: of the checkpoint that
+// the run starts from.
+void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& run, const TrainState& from,
+                   const TrainOptions& o) {
   if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
     usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
-  p.config = family.preset(p.config_name);
+  p.config = family.preset(o.config.empty() ? family.default_preset : o.config);
   const auto name = run.run.find("config");
-  const bool same = name != run.run.end() && name->second == p.config_name;
-  if (same) try {
-      p.config = family.with_fields(p.config, run.model);
+  const bool same = name != run.run.end() ? name->second == p.config_name
+                                          : o.config.empty() && !p.resumed.empty() && !p.origin.source.empty();
+  const auto stored = [&](const std::string& folder, const nn::ConfigMap& model) {
+    try {
+      return family.with_fields(p.config, model);
     } catch (const Error& e) {
-      throw Error(Code::kDataLoss, str_cat(state_path(p.resumed), ": \"model\": ", e.what()));
+      throw Error(Code::kDataLoss, str_cat(state_path(folder), ": \"model\": ", e.what()));
     }
+  };
+  if (same) p.config = stored(p.resumed, run.model);
+  if (!p.init_from.empty()) p.config = stored(p.init_from, from.model);
+  if (p.hf)
+    p.config = weights::with_names(p.hf->config, p.hf->config_path(), [&] {
+      const nn::ConfigMap config = family.with_fields(p.config, p.hf->config.config);
+      family.make(config);
+      return config;
+    });
+  const nn::ConfigMap before = p.config;
   p.config = set_fields(family, p.config, o.set);
+  if ((p.hf || !p.init_from.empty()) && !o.set.empty()) check_shapes(family, before, p.config, o);
   if (!same) return;
   for (const auto& [field, value] : o.set)
-    if (const auto stored = run.model.find(field); stored != run.model.end())
-      check_flag("set", p.config.at(field) == stored->second, str_cat(field, "=", value),
-                 str_cat(stored->second, ", as the resumed run in ", p.dir, " has it, or another --checkpoint_dir"));
+    if (const auto it = run.model.find(field); it != run.model.end())
+      check_flag("set", p.config.at(field) == it->second, str_cat(field, "=", value),
+                 str_cat(it->second, ", as the resumed run in ", p.dir, " has it, or another --checkpoint_dir"));
 }
 
 }  // namespace
 
 Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;
-  const auto name_of = [&] { return o.config.empty() ? family.default_preset : o.config; };
+  for (const auto& [flag, value] : {std::pair("hf", &o.hf), std::pair("init_from", &o.init_from)})
+    check_flag(flag, value->empty() || o.config.empty(), *value, "no --config: the weights have a configuration");
+  check_flag("init_from", o.hf.empty() || o.init_from.empty(), o.init_from, "no --hf: one of the two");
+  check_flag("context", o.context == 0 || !o.hf.empty(), str_cat(o.context), "--hf, or drop the flag");
   p.dir = o.checkpoint_dir.empty()
-              ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of())), o.resume)
+              ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of(family, p, o))), o.resume)
               : io::resolve_path(o.checkpoint_dir);
   if (o.resume) p.resumed = latest_checkpoint(p.dir);
   TrainState run;
   if (!p.resumed.empty()) run = take_from_run(p.resumed, family, o);
   p.on_text = o.data != "synthetic";
-  p.config_name = name_of();
-  settle_config(p, family, run, o);
+  const TrainState from = settle_origin(p, family, o);
+  p.config_name = name_of(family, p, o);
+  settle_config(p, family, run, from, o);
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), in_range(flag), flag_text(flag), "a value in its range (--help)");
   if (o.steps == 0) o.steps = own ? 600 : 200;
   if (o.batch_size == 0) o.batch_size = own ? 24 : 12;
-  if (o.lr == 0) o.lr = own ? 2e-3 : 1e-3;
+  if (o.lr == 0) o.lr = !p.origin.source.empty() ? 5e-5 : own ? 2e-3 : 1e-3;
   if (o.warmup < 0) o.warmup = std::max<int64_t>(1, o.steps / 20);
   if (o.eval_every < 0) o.eval_every = p.on_text ? std::max<int64_t>(1, o.steps / 4) : 0;
   if (o.sample_tokens < 0) o.sample_tokens = p.on_text ? 400 : 0;

@@ -1,17 +1,26 @@
 // TrainOptions: the flags of one training run. Setup: the values that settle() derives from them.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 
 #include "compiler/options.h"
 #include "framework/cli/cli.h"
 #include "models/nn/transformer/language_model.h"
+#include "models/train/checkpoint.h"
+
+namespace weft::weights {
+struct HfModel;
+}
 
 namespace weft::train {
 
 /// The options of a run. train_flags() binds each field to a flag; the values here are the flags' defaults.
 struct TrainOptions {
   std::string config;      // empty: the family's default
+  std::string hf;          // a model of transformers whose weights and configuration the run starts from
+  std::string init_from;   // the same: a checkpoint
+  int64_t context = 0;     // with hf: fewer tokens than the context of the model; 0: its context
   Settings set;            // fields of the configuration that get other values
   std::string data;        // "", synthetic, or a path
   int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
@@ -48,13 +57,22 @@ struct TrainOptions {
 /// The table of flags: name, field, help, and entry in `given`.
 Flags train_flags(TrainOptions& options);
 
+/// The flags of a run for --flagfile, a line each: those of the run that it resumes (`before`), and all whose values are
+/// not the defaults. Without those that a repeated run must choose again: --checkpoint_dir, --resume and files that it
+/// writes.
+std::string flag_lines(TrainOptions options, const std::string& before);
+
 /// Whether two texts are equal values of a flag: "1e-3" and "0.001".
 bool is_same_flag(const std::string& name, const std::string& a, const std::string& b);
 
 /// The values that settle() derives from the options.
 struct Setup {
   nn::ConfigMap config;
-  std::string config_name;
+  std::string config_name;                     // of the preset, or of the weights that the run starts from
+  Origin origin;                               // of the weights; a resumed run's own
+  std::string other_origin;                    // a sentence, if --hf or --init_from is not the resumed run's origin
+  std::shared_ptr<const weights::HfModel> hf;  // to start from; null: none
+  std::string init_from;                       // the checkpoint to start from; empty: none
   DType dtype = kFloat32;
   Device device;
   int64_t checkpoint_every = 0;  // -1: auto

@@ -29,6 +29,7 @@ expect() {
 first=$(sed -n 1p whole.jsonl | grep -oE '"loss":[0-9.]+' | cut -d: -f2)
 last=$(sed -n 24p whole.jsonl | grep -oE '"loss":[0-9.]+' | cut -d: -f2)
 [[ -n $first && -n $last ]] || fail "no loss in the metrics"
+grep -q '^--lr=0.01$' whole/step_24/run.flags && ! grep -q checkpoint_dir whole/step_24/run.flags || fail "run.flags: $(cat whole/step_24/run.flags)"
 [[ $(ls whole | wc -l) == 3 ]] || fail "--keep 3 left: $(ls whole)"
 
 "$train" "${flags[@]}" --compile=false --checkpoint_every 0 --metrics eager.jsonl >eager.txt 2>&1 || fail "train --compile=false: $(tail -3 eager.txt)"

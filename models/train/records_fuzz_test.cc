@@ -168,6 +168,24 @@ TEST(RecordsFuzz, StatesOfCheckpoints) {
                  .names = file.path()});
 }
 
+TEST(RecordsFuzz, Origins) {
+  const std::string folder = ::testing::TempDir() + "/fuzz_origin";
+  io::make_folders(folder);
+  testing::FuzzFile file(train::origin_path(folder));
+  testing::fuzz(
+      {.seeds = {R"({"source": "/models/a", "config": "0123456789abcdef"})"},
+       .damage =
+           [](std::string& s, FuzzRandom& r) {
+             testing::damage_text(s, r, {"{", "}", "\"", "null", "source", "config", "\\u0000", "\\ud800", "[["});
+           },
+       .read =
+           [&](const std::string& text) {
+             file.set(text);
+             train::read_origin(folder);
+           },
+       .names = file.path()});
+}
+
 struct Inner {
   double x = 0;
   std::vector<DType> types;

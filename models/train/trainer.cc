@@ -32,6 +32,7 @@
 #include "models/train/job.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
+#include "models/weights/load.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 
@@ -71,9 +72,11 @@ class Trainer {
                str_cat("at most the model's context of ", model_->context()).c_str());
     tokenizer_ = data::make_tokenizer("bytes");
     if (setup_.on_text && model_->vocab() < tokenizer_->vocab_size())
-      usage_error(str_cat("--config: '", setup_.config_name, "' has a vocabulary of ", model_->vocab(),
-                          " tokens; text needs ", tokenizer_->vocab_size(),
-                          "; use --data synthetic or another configuration"));
+      usage_error(str_cat(!options_.hf.empty()          ? "--hf"
+                          : !options_.init_from.empty() ? "--init_from"
+                                                        : "--config",
+                          ": '", setup_.config_name, "' has a vocabulary of ", model_->vocab(), " tokens; text needs ",
+                          tokenizer_->vocab_size(), "; use --data synthetic or another configuration"));
     const std::string path = options_.data.empty() || !setup_.on_text ? options_.data : io::resolve_path(options_.data);
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
@@ -394,7 +397,8 @@ class Trainer {
     const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
     std::string folder;
     internal::on_first_process("saving a checkpoint", [&] {
-      folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep, lock_ ? &*lock_ : nullptr);
+      folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep, lock_ ? &*lock_ : nullptr,
+                               {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_)});
     });
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
@@ -414,8 +418,7 @@ class Trainer {
   }
 
   std::map<std::string, std::string> run_flags() const {
-    std::map<std::string, std::string> run{{"config", setup_.config_name},
-                                           {"data", options_.data},
+    std::map<std::string, std::string> run{{"data", options_.data},
                                            {"steps", str_cat(options_.steps)},
                                            {"batch_size", str_cat(options_.batch_size)},
                                            {"seq_len", str_cat(options_.seq_len)},
@@ -424,6 +427,8 @@ class Trainer {
                                            {"microbatches", str_cat(options_.asked_microbatches)},
                                            {"dtype", options_.dtype},
                                            {"seed", str_cat(options_.seed)}};
+    if (!setup_.origin.source.empty()) return run;
+    run.emplace("config", setup_.config_name);
     const nn::ConfigMap preset = family_.preset(setup_.config_name);
     for (const auto& [field, value] : setup_.config)  // for earlier versions; this one reads the model's fields
       if (preset.at(field) != value) run.emplace(field, value);
@@ -431,12 +436,11 @@ class Trainer {
   }
 
   void restore() {
-    if (!options_.resume) return;
     const std::string& folder = setup_.resumed;
-    if (folder.empty()) {
+    if (options_.resume && folder.empty())
       std::printf("no checkpoint in %s yet: starting from the beginning\n", setup_.dir.c_str());
-      return;
-    }
+    if (folder.empty()) return start();
+    if (!setup_.other_origin.empty()) std::printf("note: %s\n", setup_.other_origin.c_str());
     TrainState s = read_state(folder);
     // A checkpoint of an earlier version may lack fields.
     WEFT_CHECK(std::includes(setup_.config.begin(), setup_.config.end(), s.model.begin(), s.model.end()),
@@ -448,9 +452,9 @@ class Trainer {
       if (s.run.count(flag) && !is_same_flag(flag, s.run[flag], value))
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
                     s.run[flag].c_str(), value.c_str());
-    const bool later = dist::Processes::current() != nullptr;
-    load_cells(model, model_cells(), /*convert=*/false, later);
-    load_cells(optimizer, optimizer_cells(), /*convert=*/false, later);
+    load_cells(model, model_cells(), /*convert=*/false, later());
+    load_cells(optimizer, optimizer_cells(), /*convert=*/false, later());
+    flags_before_ = read_flags(folder);
     state_ = s;
     loader_->seek(s.samples);
     // Only an f16 run stores a loss scale.
@@ -460,6 +464,26 @@ class Trainer {
     }
     last_saved_ = s.step;
     std::printf("resumed from %s\n", folder.c_str());
+  }
+
+  // Whether values are read when the step needs them: a mesh reads its own shards alone.
+  bool later() const { return options_.step.mesh.size() > 1; }
+
+  // Loads the weights that a new run starts from.
+  void start() {
+    if (setup_.hf) {
+      std::vector<std::string> notes = setup_.hf->config.notes(setup_.hf->config_path());
+      weights::load_weights(*setup_.hf, model_cells(), dist::is_first() ? &notes : nullptr,
+                            later() ? weights::Values::kLater : weights::Values::kCopied);
+      for (const std::string& note : notes)
+        if (dist::is_first()) internal::warn(note);
+    } else if (!setup_.init_from.empty()) {
+      load_cells(open_tensors(setup_.init_from, "model", read_state(setup_.init_from)), model_cells(),
+                 /*convert=*/true, later());
+    } else {
+      return;
+    }
+    std::printf("starting from the weights of %s\n", setup_.origin.source.c_str());
   }
 
   void announce() {
@@ -494,7 +518,7 @@ class Trainer {
     generate(*model_, ids,
              {.max_new_tokens = options_.sample_tokens, .temperature = 0.8, .top_k = 40, .seed = options_.seed},
              [&](int32_t id) {
-               std::fputs(tokenizer_->decode({&id, 1}).c_str(), stdout);
+               if (id < tokenizer_->vocab_size()) std::fputs(tokenizer_->decode({&id, 1}).c_str(), stdout);
                std::fflush(stdout);
                return !interrupted();
              });
@@ -518,6 +542,7 @@ class Trainer {
   std::optional<optim::GradScaler> scaler_;  // f16 only
   Buffer healthy_;  // other types with lookahead: false after the first failed step; later steps do not commit
   TrainState state_;
+  std::string flags_before_;  // of the resumed run
   int64_t last_saved_ = -1;
   bool planned_ = false, stops_ = false;
   int code_ = 0;  // exit code if a signal stops the program

@@ -4,9 +4,10 @@
 
 #include "framework/base/one_line.h"
 #include "framework/dispatch/state/state.h"
+#include "framework/dispatch/state/stored_value.h"
 #include "framework/io/file.h"
 #include "models/weights/gguf.h"
-#include "models/weights/pieces.h"
+#include "models/weights/shard.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 
@@ -48,46 +49,97 @@ std::string find_hf(const std::string& path) {
   return folder;
 }
 
-HfModel open_hf(const std::string& path, int64_t context) {
+HfModel open_hf(const std::string& path, int64_t context, std::string_view program) {
   HfModel m;
   m.folder = find_hf(path);
+  const std::string config = m.config_path();
   if (!io::is_folder(m.folder)) {
     const io::GgufFile file(m.folder);
-    return {m.folder, read_gguf_config(file, context), gguf_source(file)};
+    m.config = read_gguf_config(file, context);
+    m.source = gguf_source(file);
+  } else {
+    WEFT_CHECK_AS(kNotFound, io::exists(config), m.folder, ": no config.json; need a folder that transformers wrote");
+    m.config = read_config(io::read_file(config, kMostConfig), config, For::kWeights, context);
   }
-  const std::string config = m.config_path();
-  WEFT_CHECK_AS(kNotFound, io::exists(config), m.folder, ": no config.json; need a folder that transformers wrote");
-  m.config = read_config(io::read_file(config, kMostConfig), config, For::kWeights, context);
-  if (!io::exists(m.folder + "/model.safetensors") && !io::exists(m.folder + "/model.safetensors.index.json"))
-    for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors"})
-      WEFT_CHECK_AS(kNotFound, !io::exists(m.folder + "/" + other), m.folder, ": the weights are in ", other,
-                    "; need model.safetensors: save_pretrained() of transformers writes it");
-  m.source = open_safetensors(m.folder);
+  WEFT_CHECK(program.empty() || m.config.family->program == program, config, ": field 'model_type' is '",
+             m.config.kind->model_type, "'; use the programs of //models/", m.config.family->program);
+  if (!m.source) {
+    if (!io::exists(m.folder + "/model.safetensors") && !io::exists(m.folder + "/model.safetensors.index.json"))
+      for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors"})
+        WEFT_CHECK_AS(kNotFound, !io::exists(m.folder + "/" + other), m.folder, ": the weights are in ", other,
+                      "; need model.safetensors: save_pretrained() of transformers writes it");
+    m.source = open_safetensors(m.folder);
+  }
+  with_names(m.config, config,
+             [&] { check_layers(*m.source, *m.config.family, number(m.config.config, "layers", nn::kLayers)); });
   return m;
 }
 
-void load_weights(const HfModel& model, const std::vector<std::pair<std::string, CellHandle>>& cells,
-                  std::vector<std::string>* warnings) {
-  std::vector<std::pair<std::string, Shape>> shapes;
-  for (const auto& [name, cell] : cells) shapes.emplace_back(name, cell.shape());
-  const std::vector<CellPlan> plans =
-      plan_cells(*model.source, *model.config.family, model.config.config, shapes, warnings);
+namespace {
+
+void release_all(const WeightSource& source, const CellPlan& plan) {
+  for (const Piece& piece : plan.pieces) source.release(piece.source);
+}
+
+class StoredWeights final : public StoredValue {
+ public:
+  StoredWeights(std::shared_ptr<const WeightSource> source, CellPlan plan)
+      : source_(std::move(source)), plan_(std::move(plan)) {}
+  void read(const Cell& cell, const TensorPart& part, void* to) override {
+    for (const Piece& whole : plan_.pieces)
+      for (const Piece& piece : pieces_in(whole, plan_.shape, part)) copy_piece(*source_, piece, cell.type.dtype, to);
+    release_all(*source_, plan_);
+  }
+
+ private:
+  const std::shared_ptr<const WeightSource> source_;
+  const CellPlan plan_;
+};
+
+// The memory of the file that is the value of a cell, or null.
+const void* in_place(const WeightSource& source, const CellPlan& plan, const CellHandle& cell) {
+  if (plan.pieces.size() != 1 || cell.device() != Device::cpu() || cell.numel() == 0) return nullptr;
+  const Piece& p = plan.pieces[0];
+  const WeightInfo info = *source.find(p.source);
+  const bool same = p.from == p.to && p.from_offset == 0 && p.to_offset == 0;
+  return same && info.dtype == cell.dtype() && info.shape == cell.shape() ? source.in_place(p.source) : nullptr;
+}
+
+}  // namespace
+
+void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
+               const NamedCells& cells, Values values) {
   NoGrad guard;
-  // The first read of a tensor verifies its checksum, if it has one.
-  std::vector<std::byte> room;
   for (const CellPlan& plan : plans)
     for (const Piece& piece : plan.pieces) {
-      model.source->read(piece.source, 0, 1, room);
-      model.source->release(piece.source);
+      source->check(piece.source);
+      source->release(piece.source);
     }
   for (size_t i = 0; i < plans.size(); ++i) {
-    const CellHandle& cell = cells[i].second;
-    Tensor value = Tensor::empty({cell.dtype(), Device::cpu(), cell.shape()});
-    for (const Piece& piece : plans[i].pieces)
-      copy_piece(*model.source, piece, cell.dtype(), value.view_for_kernel().data);
-    cell.set(value.to(cell.device()));
-    for (const Piece& piece : plans[i].pieces) model.source->release(piece.source);
+    const CellHandle& handle = cells[i].second;
+    if (values == Values::kLater) {
+      Cell& cell = handle.cell();
+      cell.value = {};
+      cell.torn = false;
+      cell.remote = make_ref<StoredWeights>(source, plans[i]);
+      continue;
+    }
+    if (const void* data = values == Values::kInPlace ? in_place(*source, plans[i], handle) : nullptr) {
+      handle.set(Tensor::from_blob(const_cast<void*>(data), handle.shape(), handle.dtype(), [source](void*) {}));
+      continue;
+    }
+    const Tensor value = Tensor::empty({handle.dtype(), Device::cpu(), handle.shape()});
+    for (const Piece& piece : plans[i].pieces) copy_piece(*source, piece, handle.dtype(), value.view_for_kernel().data);
+    handle.set(value.to(handle.device()));
+    release_all(*source, plans[i]);
   }
+}
+
+void load_weights(const HfModel& model, const NamedCells& cells, std::vector<std::string>* warnings, Values values) {
+  std::vector<std::pair<std::string, Shape>> shapes;
+  for (const auto& [name, cell] : cells) shapes.emplace_back(name, cell.shape());
+  set_cells(model.source, plan_cells(*model.source, *model.config.family, model.config.config, shapes, warnings), cells,
+            values);
 }
 
 }  // namespace weft::weights

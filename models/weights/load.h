@@ -6,6 +6,7 @@
 
 #include "framework/dispatch/parameter.h"
 #include "models/weights/config.h"
+#include "models/weights/pieces.h"
 #include "models/weights/source.h"
 
 namespace weft::weights {
@@ -14,7 +15,7 @@ namespace weft::weights {
 struct HfModel {
   std::string folder;  // or the GGUF file
   HfConfig config;
-  std::unique_ptr<WeightSource> source;
+  std::shared_ptr<const WeightSource> source;
   /// The file of the configuration, for errors.
   std::string config_path() const { return folder.ends_with(".gguf") ? folder : folder + "/config.json"; }
 };
@@ -24,13 +25,27 @@ struct HfModel {
 std::string find_hf(const std::string& path);
 
 /// Reads the config.json of a folder, or the metadata of a GGUF file, and opens its weights. `context`: as for
-/// read_config().
-HfModel open_hf(const std::string& path, int64_t context = 0);
+/// read_config(). `program`: if set, throws InvalidArgument for a model of another program.
+HfModel open_hf(const std::string& path, int64_t context = 0, std::string_view program = "");
 
-/// Sets all cells of a model with this configuration, with conversion to the dtype and device of each cell. Throws as
-/// plan_cells() does, before a cell changes. Memory beside the cells: one cell, and a copy of a part of a tensor if the
-/// file does not align it.
-void load_weights(const HfModel& model, const std::vector<std::pair<std::string, CellHandle>>& cells,
-                  std::vector<std::string>* warnings = nullptr);
+using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
+
+/// How cells get their values.
+enum class Values : uint8_t {
+  kCopied,
+  kInPlace,  // in the file's memory where it has the cell's dtype and order: a step that writes the cell copies it. If
+             // another program cuts the file short meanwhile, a read ends this process by SIGBUS.
+  kLater,    // when they are read; a mesh reads each shard alone
+};
+
+/// Sets the cells of plans, cell i by plan i, with conversion to the dtype and device of the cell. First checks the
+/// checksums of all tensors, and throws DataLoss before a cell changes. Memory beside the cells: 4 MiB a thread, and
+/// one cell if cells are on another device.
+void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
+               const NamedCells& cells, Values values);
+
+/// Sets all cells of a model with this configuration by set_cells(). Throws as plan_cells() does, before a cell changes.
+void load_weights(const HfModel& model, const NamedCells& cells, std::vector<std::string>* warnings = nullptr,
+                  Values values = Values::kInPlace);
 
 }  // namespace weft::weights

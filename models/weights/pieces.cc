@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "framework/base/one_line.h"
+#include "framework/base/thread_pool.h"
 #include "models/weights/config.h"
 #include "ops/kernels/kernels.h"
 
@@ -50,22 +51,28 @@ Shape source_shape(Layout layout, const Shape& cell, const Sizes& s) {
   return cell;
 }
 
+Piece same_piece(std::string source, const Shape& cell) {
+  if (cell.empty()) return {.source = std::move(source), .extents = {1}, .from = {1}, .to = {1}};
+  const std::vector<int64_t> strides = contiguous_strides(cell).vec();
+  return {.source = std::move(source), .extents = cell.vec(), .from = strides, .to = strides};
+}
+
 Piece piece_of(Layout layout, const Shape& cell, const Sizes& s, int64_t expert) {
   const int64_t H = s.heads, G = s.kv_heads, R = H / G, D = s.head_dim;
   const int64_t columns = cell.size() > 1 ? cell.numel() / cell[0] : 1;  // elements of a row of a qkv weight
   const int64_t head = D * columns, group = (R + 2) * head;
   switch (layout) {
     case Layout::kSame:
-      return {.extents = {cell.numel()}, .from = {1}, .to = {1}};
+      return same_piece("", cell);
     case Layout::kTransposed:
       return {.extents = {cell[1], cell[0]}, .from = {cell[0], 1}, .to = {1, cell[1]}};
     case Layout::kQ:
-      return {.extents = {G, R * head}, .from = {R * head, 1}, .to = {group, 1}};
+      return {.extents = {G, R * D, columns}, .from = {R * head, columns, 1}, .to = {group, columns, 1}};
     case Layout::kK:
     case Layout::kV:
-      return {.extents = {G, head},
-              .from = {head, 1},
-              .to = {group, 1},
+      return {.extents = {G, D, columns},
+              .from = {head, columns, 1},
+              .to = {group, columns, 1},
               .to_offset = (layout == Layout::kK ? R : R + 1) * head};
     case Layout::kQPermuted:
       return {.extents = {G, R, D / 2, 2, columns},
@@ -166,6 +173,13 @@ class Names {
   std::map<std::string, Entry> tensors_;
 };
 
+[[noreturn]] void fail_missing(const WeightSource& source, const std::string& cell, const std::string& name) {
+  const std::string hint =
+      cell == "head.weight" ? "; need it, or \"tie_word_embeddings\": true in config.json if the embedding is the head"
+                            : str_cat("; need it for ", cell);
+  internal::fail(Code::kNotFound, str_cat(source.path(), ": no tensor '", name, "'", hint));
+}
+
 class Planner {
  public:
   Planner(const WeightSource& source, const Family& family, const nn::ConfigMap& config)
@@ -204,7 +218,7 @@ class Planner {
     }
     // Pieces of different offsets overlap only if one of them is the whole cell.
     if (covered > shape.numel()) fail_repeated(plan.pieces.front().source, plan.pieces.back().source);
-    if (covered < shape.numel()) fail_missing(cell, partly.empty() ? missing : partly);
+    if (covered < shape.numel()) fail_missing(source_, cell, partly.empty() ? missing : partly);
     return plan;
   }
 
@@ -213,7 +227,7 @@ class Planner {
     std::vector<std::string> unknown;
     for (const auto& [name, full] : names_.unused()) {
       if (name == "lm_head.weight" && config_.at("tied") == "true") {
-        compare_head(full, warnings);
+        if (warnings) compare_head(full, *warnings);
         continue;
       }
       const auto matches = [&name = name](const char* pattern) { return layer_in(pattern, name).has_value(); };
@@ -247,14 +261,6 @@ class Planner {
                                                    one_line(b, 80), "' are the same weights; need one of them"));
   }
 
-  [[noreturn]] void fail_missing(const std::string& cell, const std::string& name) {
-    const std::string hint =
-        cell == "head.weight"
-            ? "; need it, or \"tie_word_embeddings\": true in config.json if the embedding is the head"
-            : str_cat("; need it for ", cell);
-    internal::fail(Code::kNotFound, str_cat(source_.path(), ": no tensor '", name, "'", hint));
-  }
-
   std::string kind_of_rest(const std::string& name) {
     const auto has = [&](const char* part) { return name.find(part) != name.npos; };
     if (has("lora_A") || has("lora_B")) return "the merged weights of a model, not an adapter's";
@@ -264,7 +270,7 @@ class Planner {
   }
 
   // A head beside a tied embedding: the configuration decides.
-  void compare_head(const std::string& head, std::vector<std::string>* warnings) {
+  void compare_head(const std::string& head, std::vector<std::string>& warnings) {
     const std::string tokens = names_.use(family_.rows.front().hf);
     const std::optional<WeightInfo> a = source_.find(head), b = source_.find(tokens);
     bool equal = b && a->dtype == b->dtype && a->shape == b->shape;
@@ -276,10 +282,10 @@ class Planner {
                           static_cast<size_t>((end - at) * itemsize(a->dtype))) == 0;
     }
     source_.release(head);
-    if (!equal && warnings)
-      warnings->push_back(str_cat(source_.path(), ": '", head,
-                                  "' differs from the embedding, but config.json ties them; "
-                                  "the embedding is used"));
+    if (!equal)
+      warnings.push_back(str_cat(source_.path(), ": '", head,
+                                 "' differs from the embedding, but config.json ties them; "
+                                 "the embedding is used"));
   }
 
   const WeightSource& source_;
@@ -355,12 +361,73 @@ void copy_piece(const WeightSource& source, const Piece& p, DType dtype, void* c
     for (size_t d = 0; d < p.extents.size(); ++d) {
       in.shape.push_back(d ? p.extents[d] : count), in.strides.push_back(p.from[d]);
       out.strides.push_back(p.to[d]);
+void check_layers(const WeightSource& source, const Family& family, int64_t layers) {
+  Names names(source);
+  const auto row = std::ranges::find_if(
+      family.rows, [](const Row& r) { return std::string_view(r.hf).find("{}") != std::string_view::npos; });
+  for (int64_t i = 0; row != family.rows.end() && i < layers; ++i)
+    if (const std::string name = replaced(row->hf, "{}", str_cat(i)); names.use(name).empty())
+      fail_missing(source, replaced(row->weft, "{}", str_cat(i)), name);
+}
+
+namespace {
+
+// Joins dims that one stride describes in the file and in the cell, and leaves out those of one index.
+Piece joined(const Piece& p) {
+  Piece j{.source = p.source, .from_offset = p.from_offset, .to_offset = p.to_offset};
+  for (size_t d = 0; d < p.extents.size(); ++d) {
+    const int64_t n = p.extents[d];
+    if (n == 1) continue;
+    if (!j.extents.empty() && j.from.back() == n * p.from[d] && j.to.back() == n * p.to[d]) {
+      j.extents.back() *= n, j.from.back() = p.from[d], j.to.back() = p.to[d];
+    } else {
+      j.extents.push_back(n), j.from.push_back(p.from[d]), j.to.push_back(p.to[d]);
     }
-    out.shape = in.shape;
-    in.data = const_cast<void*>(source.read(p.source, begin, begin + (count - 1) * p.from[0] + span, room));
-    out.data = static_cast<std::byte*>(cell) + (p.to_offset + at * p.to[0]) * itemsize(dtype);
-    kernels::cast_copy(in, out);
   }
+  if (j.extents.empty()) j.extents = j.from = j.to = {1};
+  return j;
+}
+
+constexpr int64_t kTaskBytes = 4 << 20;  // of the file
+
+}  // namespace
+
+void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell) {
+  if (std::ranges::find(piece.extents, 0) != piece.extents.end()) return;
+  const Piece p = joined(piece);
+  const size_t n = p.extents.size();
+  const DType from = source.find(p.source)->dtype;
+  const int64_t size = itemsize(from);
+  // The dims from `dense` on are one range of the file.
+  size_t dense = n;
+  int64_t range = 1;
+  while (dense > 0 && p.from[dense - 1] == range) range *= p.extents[--dense];
+  const auto product = [](int64_t a, int64_t b) { return a * b; };
+  const int64_t ranges =
+      std::accumulate(p.extents.begin(), p.extents.begin() + static_cast<ptrdiff_t>(dense), int64_t{1}, product);
+  // A task copies many ranges, or a part of the indices of the first dim of one.
+  const int64_t rows = dense < n ? p.extents[dense] : 1, row = range / rows,
+                step = std::clamp<int64_t>(kTaskBytes / (row * size), 1, rows), parts = (rows + step - 1) / step;
+  const int64_t grain = parts > 1 ? 1 : std::max<int64_t>(1, kTaskBytes / (range * size));
+  parallel_chunks(ranges * parts, grain, [&](int64_t first, int64_t last) {
+    std::vector<std::byte> room;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t at = i % parts * step, count = std::min(step, rows - at);
+      int64_t begin = p.from_offset + at * row, to = p.to_offset, rest = i / parts;
+      if (dense < n) to += at * p.to[dense];
+      for (size_t d = dense; d-- > 0; rest /= p.extents[d])
+        begin += rest % p.extents[d] * p.from[d], to += rest % p.extents[d] * p.to[d];
+      StridedView in{.dtype = from}, out{.dtype = dtype};
+      for (size_t d = dense; d < n; ++d) {
+        in.shape.push_back(d > dense ? p.extents[d] : count), in.strides.push_back(p.from[d]);
+        out.strides.push_back(p.to[d]);
+      }
+      out.shape = in.shape;
+      in.data = const_cast<void*>(source.read(p.source, begin, begin + count * row, room));
+      out.data = static_cast<std::byte*>(cell) + to * itemsize(dtype);
+      kernels::cast_copy(in, out);
+    }
+  });
 }
 
 }  // namespace weft::weights

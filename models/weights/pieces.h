@@ -28,6 +28,8 @@ struct Sizes {
 
 /// The shape of the tensor that a cell of this shape is made of.
 Shape source_shape(Layout layout, const Shape& cell, const Sizes& sizes);
+/// The piece that is a whole tensor and a whole cell of this shape.
+Piece same_piece(std::string source, const Shape& cell);
 /// The piece of a cell of this shape. `expert`: the number of the expert, for kExpert.
 Piece piece_of(Layout layout, const Shape& cell, const Sizes& sizes, int64_t expert = 0);
 

@@ -9,17 +9,22 @@ namespace {
 
 class Safetensors final : public WeightSource {
  public:
-  explicit Safetensors(const std::string& path) : model_(path) {}
+  explicit Safetensors(io::SafetensorsModel model) : model_(std::move(model)) {}
   const std::string& path() const override { return model_.path(); }
   std::vector<std::string> names() const override { return model_.names(); }
   std::optional<WeightInfo> find(std::string_view name) const override {
     if (!model_.contains(name)) return {};
     return WeightInfo{model_.at(name).dtype, model_.at(name).shape};
   }
+  void check(std::string_view name) const override { model_.bytes(name); }
+  const void* in_place(std::string_view name) const override {
+    const std::byte* const data = model_.bytes(name).data();
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(itemsize(model_.at(name).dtype)) ? nullptr : data;
+  }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const int64_t size = itemsize(model_.at(name).dtype);
+    if (const void* data = in_place(name)) return static_cast<const std::byte*>(data) + begin * size;
     const std::byte* data = model_.bytes(name).data() + begin * size;
-    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size) == 0) return data;
     room.resize(static_cast<size_t>((end - begin) * size));
     std::memcpy(room.data(), data, room.size());
     return room.data();
@@ -32,6 +37,12 @@ class Safetensors final : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> open_safetensors(const std::string& path) { return std::make_unique<Safetensors>(path); }
+std::unique_ptr<WeightSource> open_safetensors(const std::string& path) {
+  return source_of(io::SafetensorsModel(path));
+}
+
+std::unique_ptr<WeightSource> source_of(io::SafetensorsModel file) {
+  return std::make_unique<Safetensors>(std::move(file));
+}
 
 }  // namespace weft::weights

@@ -9,6 +9,10 @@
 #include "framework/tensor/dtype.h"
 #include "framework/tensor/shape.h"
 
+namespace weft::io {
+class SafetensorsModel;
+}
+
 namespace weft::weights {
 
 struct WeightInfo {
@@ -24,14 +28,21 @@ class WeightSource {
   virtual const std::string& path() const = 0;
   virtual std::vector<std::string> names() const = 0;
   virtual std::optional<WeightInfo> find(std::string_view name) const = 0;
-  /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which receives them. The
-  /// first read of a tensor may verify its checksum, and throws DataLoss if it differs. Thread-safe.
+  /// Verifies the checksum of a tensor, if the file has one. Throws DataLoss if it differs.
+  virtual void check(std::string_view) const {}
+  /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which receives them.
+  /// Thread-safe. The first read may call check().
   virtual const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const = 0;
+  /// The elements of a tensor in the file's memory, as long as this object exists; null if they are not aligned there,
+  /// or stored in another format.
+  virtual const void* in_place(std::string_view) const { return nullptr; }
   /// The tensor is not read again soon.
   virtual void release(std::string_view name) const = 0;
 };
 
 /// A .safetensors file, an index, or a folder with one. Throws "PATH: ..." for other files.
 std::unique_ptr<WeightSource> open_safetensors(const std::string& path);
+/// The same of an open file.
+std::unique_ptr<WeightSource> source_of(io::SafetensorsModel file);
 
 }  // namespace weft::weights

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <ctime>
 #include <map>
 #include <sstream>
 
@@ -220,6 +221,76 @@ TEST(Hf, OneSentenceForWhatDoesNotFit) {
       EXPECT_NE(error.find(folder), error.npos) << error;
       EXPECT_EQ(error.find('\n'), error.npos) << error;
     }
+  }
+}
+
+// Files that lie: one line, within a second of the processor.
+TEST(Hf, HostileFilesAreRefusedAtOnce) {
+  const std::string folder = str_cat(::testing::TempDir(), "/hostile"), path = folder + "/config.json";
+  const std::string config = io::read_file(folder_of("llama3") + "/config.json", 1 << 20);
+  const auto many = [](const std::string& text, int n) {
+    std::string s;
+    for (int i = 0; i < n; ++i) s += text;
+    return s;
+  };
+  std::string keys = "{", names = "{\"weight_map\": {";
+  for (int i = 0; i < 300000; ++i) {
+    keys += str_cat("\"k", i, "\": 1, ");
+    names += str_cat("\"layers.", i, ".x\": \"model-0.safetensors\", ");
+  }
+  const struct {
+    const char* file;
+    std::string text;
+    const char* error;
+  } cases[] = {
+      {"config.json", many("[", 1 << 20), "config.json"},
+      {"config.json", many("{\"a\":", 1 << 20), "config.json"},
+      {"config.json", "[" + many("1,", 1 << 20) + "1]", "is not an object; need the fields of a model"},
+      {"config.json", keys + "\"model_type\": \"llama\"}", "field 'vocab_size' is missing"},
+      {"config.json", "{\"model_type\": \"" + many("x", 1 << 20) + "\"}", "need one of gpt2"},
+      {"config.json", "{\"model_type\": \"\\ud800\"}", "config.json"},
+      {"config.json", "{\"model_type\": [\"llama\"]}", "need one of gpt2"},
+      {"config.json", many(" ", 17 << 20), "config.json"},
+      {"config.json", changed(config, "num_hidden_layers=10000"), "no tensor 'layers.2.input_layernorm.weight'"},
+      {"config.json", changed(config, "num_hidden_layers=1000000000"),
+       "field 'num_hidden_layers' is '1000000000'; need"},
+      {"config.json", changed(config, "num_hidden_layers=-1"), "field 'num_hidden_layers' is '-1'; need"},
+      {"config.json", changed(config, "vocab_size=9223372036854775808"), "field 'vocab_size' is '9223372036854775808'"},
+      {"config.json", changed(config, "vocab_size=67108864"), "tensor 'model.embed_tokens.weight' is "},
+      {"config.json", changed(config, "hidden_size=4194304"), "tensor 'model.embed_tokens.weight' is "},
+      {"config.json", changed(config, "hidden_size=1e400"), "config.json"},
+      {"config.json", changed(config, "max_position_embeddings=1073741824"), ""},
+      {"config.json", changed(config, "num_attention_heads=4194304"), "config.json"},
+      {"config.json", changed(config, "rms_norm_eps=1e-400"), "field 'rms_norm_eps'"},
+      {"config.json", changed(config, "head_dim=65536"), "need [262144, 16] for heads 4 x head_dim 65536"},
+      {"model.safetensors.index.json", names + "\"a\": \"model-0.safetensors\"}}", "model-0.safetensors"},
+      {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../model.safetensors\"}}",
+       "need a file in the same folder"},
+      {"model.safetensors.index.json", "{\"weight_map\": {\"a\": \"model.safetensors\"}}",
+       "says that 'model.safetensors' holds tensor 'a'"},
+      {"model.safetensors.index.json", "{\"weight_map\": " + many("[", 1 << 20), "index.json"},
+      {"model.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10),
+       "the header claims 9223372036854775807 bytes"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(str_cat(c.file, " ", c.text.substr(0, 40)));
+    io::remove_all(folder);
+    io::make_folders(folder);
+    for (const char* file : {"config.json", "model.safetensors"})
+      io::write_file_atomic(str_cat(folder, "/", file),
+                            io::read_file(str_cat(folder_of("llama3"), "/", file), 1 << 20));
+    io::write_file_atomic(str_cat(folder, "/", c.file), c.text);
+    const std::clock_t begin = std::clock();
+    const std::string error = error_of([&] {
+      const HfModel hf = weights::open_hf(folder);
+      const auto model = weights::with_names(hf.config, path, [&] { return model_of(hf); });
+      weights::load_weights(hf, model->named_cells());
+    });
+    EXPECT_LE(std::clock() - begin, CLOCKS_PER_SEC);
+    EXPECT_NE(error.find(c.error), error.npos) << error.substr(0, 400);
+    EXPECT_EQ(error.empty(), !*c.error) << error;
+    EXPECT_LE(error.size(), 600u);
+    EXPECT_EQ(error.find('\n'), error.npos);
   }
 }
 
