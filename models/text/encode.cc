@@ -4,13 +4,10 @@
 #include "framework/base/error.h"
 #include "models/text/bytes_as_text.h"
 #include "models/text/parts.h"
-#include "models/text/scan.h"
 #include "models/text/unicode.h"
 
 namespace weft::text {
 namespace {
-
-constexpr std::string_view kMark = "▁";
 
 void replace_all(std::string& out, std::string_view text, std::string_view from, std::string_view to) {
   for (size_t at; (at = text.find(from)) != text.npos; text.remove_prefix(at + from.size())) {
@@ -219,9 +216,6 @@ class Encoder {
   bool valid_ = false;
 };
 
-bool visible_ascii(char c) { return c > ' ' && c < 127; }
-bool ascii_letter(char c) { return class_of(c) == kLetter; }
-
 }  // namespace
 
 std::string_view normalized(const std::vector<NormalStep>& steps, std::string_view text, bool continued,
@@ -275,61 +269,6 @@ void encode(const Parts& parts, std::string_view text, const Ranges& specials, b
   out.reserve(out.size() + text.size() / 4 + 16);
   Encoder(parts, *memory, out).document(text, specials, continued);
   parts.give_back(std::move(memory));
-}
-
-/// The rule for all steps of the pre-tokenizer together.
-CutRule cut_rule(const Parts& p) {
-  const auto spans = [&](auto&& inside) {
-    for (const AddedToken& t : p.d.added) {
-      if (t.special) continue;
-      if (t.lstrip || t.rstrip || t.single_word) return true;
-      for (size_t i = 0; i + 1 < t.content.size(); ++i)
-        if (inside(t.content[i], t.content[i + 1])) return true;
-    }
-    return false;
-  };
-  for (const NormalStep& s : p.d.normal)
-    if (s.kind == NormalStep::Kind::kStrip || (s.kind == NormalStep::Kind::kReplace && s.from != " "))
-      return CutRule::kNever;
-  const auto mark_or_space = [](char a, char b) { return a != ' ' && (b == ' ' || b == kMark[0]); };
-  const bool marked = !p.d.normal.empty() && p.d.normal.back().kind == NormalStep::Kind::kReplace &&
-                      p.d.normal.back().from == " " && p.d.normal.back().to == kMark;
-  if (p.steps.empty()) return marked && !spans(mark_or_space) ? CutRule::kUnmergeable : CutRule::kNever;
-  if (p.steps.size() == 1 && p.steps[0].step.kind == SplitStep::Kind::kMetaspace && !marked) {
-    if (spans(mark_or_space) || p.steps[0].step.pattern != kMark) return CutRule::kNever;
-    return p.steps[0].step.split ? CutRule::kBeforeSpaces : CutRule::kUnmergeable;
-  }
-  bool any = false;
-  for (const CompiledStep& c : p.steps) {
-    const bool digits = c.step.kind == SplitStep::Kind::kDigits;
-    const bool plain = c.step.kind == SplitStep::Kind::kByteLevel && !c.step.use_regex;
-    const bool pattern = c.known && c.known->cut_at_lines && c.step.behavior == Behavior::kIsolated;
-    if (!digits && !plain && !pattern) return CutRule::kNever;
-    any = any || pattern;
-  }
-  const auto line_end = [](char a, char) { return a == '\n'; };
-  return any && !marked && !spans(line_end) ? CutRule::kAtLines : CutRule::kNever;
-}
-
-size_t cut(const Parts& p, std::string_view text, size_t most) {
-  if (p.cut == CutRule::kNever) return 0;
-  for (size_t i = std::min(most, text.size() - std::min<size_t>(text.size(), 1)); i >= 2; --i) {
-    const char a = text[i - 2], b = text[i - 1], c = text[i];
-    switch (p.cut) {
-      case CutRule::kNever:
-        break;
-      case CutRule::kAtLines:
-        if (b == '\n' && visible_ascii(a) && ascii_letter(c)) return i;
-        break;
-      case CutRule::kBeforeSpaces:
-        if (c == ' ' && visible_ascii(b)) return i;
-        break;
-      case CutRule::kUnmergeable:
-        if (c == ' ' && visible_ascii(b) && p.bpe.parted(static_cast<unsigned char>(b), 0x2581)) return i;
-        break;
-    }
-  }
-  return 0;
 }
 
 }  // namespace weft::text
