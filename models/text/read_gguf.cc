@@ -15,7 +15,7 @@ namespace {
 
 enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
-/// The names of `tokenizer.ggml.pre`.
+/// The names of `tokenizer.ggml.pre`, as llama.cpp knows them.
 struct Pre {
   const char* names;    // "|a|b|"
   const char* pattern;  // of the table of patterns
@@ -23,26 +23,36 @@ struct Pre {
   bool llama3;          // whole pieces are found in the vocabulary; BOS is added unless the file says no
 };
 constexpr Pre kPres[] = {
-    {"|gpt-2|gpt2|phi-2|jina-es|jina-de|gigachat|jina-v2-es|jina-v2-de|a.x-4.0|mellum|modern-bert|roberta-bpe|", "gpt2",
-     false, false},
-    {"|llama-bpe|llama3|llama-v3|smaug-bpe|falcon3|", "llama3", false, true},
-    {"|qwen2|deepseek-r1-qwen|kormo|stablelm2|hunyuan|", "qwen2", false, false},
+    {"|gpt-2|phi-2|jina-es|jina-de|jina-v2-es|jina-v2-de|gigachat|a.x-4.0|mellum|exaone4|mpt|olmo|jais|", "gpt2", false,
+     false},
+    {"|llama-bpe|llama3|llama-v3|falcon3|falcon-h1|pixtral|midm-2.0|lfm2|", "llama3", false, true},
+    {"|smaug-bpe|dbrx|chatglm-bpe|", "llama3", false, false},
+    {"|qwen2|deepseek-r1-qwen|kormo|megrez|stablelm2|", "qwen2", false, false},
     {"|qwen35|", "qwen35", false, false},
     {"|smollm|starcoder|refact|command-r|codeshell|exaone|minerva-7b|", "gpt2", true, false},
     {"|tekken|", "tekken", false, true},
 };
-constexpr const char* kDeepseek = "|deepseek-llm|";
 
-// The three expressions of deepseek-llm, as llama.cpp has them.
+// deepseek-llm; digits follow.
 constexpr const char* kDeepseekPatterns[] = {
     "[\r\n]",
-    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-"
-    "ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼι"
-    "ῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-"
-    "𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
-    "\\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    "\\s?[A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-\\x{293}\\x{295}-"
+    "\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}\\x{37f}\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-"
+    "\\x{3a1}\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}\\x{10a0}-\\x{10c5}\\x{13a0}-"
+    "\\x{13f5}\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}"
+    "\\x{1d79}-\\x{1d9a}\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}\\x{1f50}-"
+    "\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}"
+    "\\x{1fc2}-\\x{1fc4}\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}\\x{1ff2}-"
+    "\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}\\x{2115}\\x{2119}-\\x{211d}\\x{2124}"
+    "\\x{2126}\\x{2128}\\x{212a}-\\x{212d}\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}\\x{2145}-\\x{2149}"
+    "\\x{214e}\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}\\x{2ceb}-\\x{2cee}\\x{2cf2}\\x{2cf3}"
+    "\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-"
+    "\\x{abbf}\\x{fb00}-\\x{fb06}\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}"
+    "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}"
+    "\\x{1e900}-\\x{1e943}]+",
+    "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
     "\\s+$",
-    "[一-龥ࠀ-一가-퟿]+",
+    "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+",
 };
 
 void add_step(Description* d, const std::string& expression) {
@@ -63,7 +73,7 @@ void add_digits(Description* d, Behavior behavior) {
 bool set_pre(const std::string& pre, Description* d, bool* llama3) {
   const std::string key = "|" + pre + "|";
   d->byte_level = true;
-  if (kDeepseek == key) {
+  if (pre == "deepseek-llm") {
     for (const char* p : kDeepseekPatterns) add_step(d, p);
     add_digits(d, Behavior::kContiguous);
     d->style = "deepseek";
@@ -94,7 +104,7 @@ std::string known_pres() {
     const std::string_view first = std::string_view(p.names).substr(1);
     out += str_cat(out.empty() ? "" : ", ", std::string(first.substr(0, first.find('|'))));
   }
-  return out + ", smollm, deepseek-llm";
+  return out + " or deepseek-llm";
 }
 
 using Ids = std::unordered_map<std::string_view, int32_t>;
