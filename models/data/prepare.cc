@@ -128,18 +128,24 @@ void check_tokenizer(const TokenDataset& data, const std::string& path, const To
 }
 
 struct DataFiles {
+  enum class Kind : uint8_t { kText, kShards, kBins } kind = Kind::kText;
   std::vector<std::string> paths;
-  bool shards = false;
 };
 
-/// The files that prepare() reads for a path.
+/// The files that prepare() reads for a path: of the first kind that the folder contains.
 DataFiles data_files(const std::string& path) {
+  using Kind = DataFiles::Kind;
+  if (!io::is_folder(path))
+    return {Shard::looks_like(path) ? Kind::kShards : path.ends_with(".bin") ? Kind::kBins : Kind::kText, {path}};
+  constexpr std::pair<Kind, const char*> kKinds[] = {
+      {Kind::kShards, ".tok"}, {Kind::kText, ".txt"}, {Kind::kBins, ".bin"}};
   DataFiles out;
-  if (!io::is_folder(path)) return {{path}, Shard::looks_like(path)};
-  find_files(path, ".tok", 0, &out.paths);
-  out.shards = !out.paths.empty();
-  if (!out.shards) find_files(path, ".txt", 0, &out.paths);
-  WEFT_CHECK_AS(kNotFound, !out.paths.empty(), path, ": the folder holds no .txt file");
+  for (const auto& [kind, suffix] : kKinds) {
+    out.kind = kind;
+    find_files(path, suffix, 0, &out.paths);
+    if (!out.paths.empty()) return out;
+  }
+  WEFT_CHECK_AS(kNotFound, false, path, ": the folder holds no .txt file");
   return out;
 }
 
@@ -191,8 +197,12 @@ TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::st
 }
 
 TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const TokenizeOptions& options) {
-  const auto [paths, shards] = data_files(path);
-  if (shards) {
+  const auto [kind, paths] = data_files(path);
+  if (kind == DataFiles::Kind::kBins) {
+    WEFT_CHECK(tokenizer.name() != "bytes", paths[0], ": its ids are those of no tokenizer; need --tokenizer FILE");
+    return TokenDataset::from_bins(paths, tokenizer);
+  }
+  if (kind == DataFiles::Kind::kShards) {
     TokenDataset out = TokenDataset::from_shards(paths);
     check_tokenizer(out, paths[0], tokenizer);
     return out;

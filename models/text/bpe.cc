@@ -19,23 +19,30 @@ constexpr int32_t kMarkClass = 128, kRestClass = 129;  // of characters beyond A
 
 size_t table_size(size_t entries) { return std::bit_ceil(std::max<size_t>(entries * 2, 16)); }
 
+/// Masks of the first n of 32 bytes begin at 32 - n.
+struct Masks {
+  unsigned char bytes[64] = {};
+  constexpr Masks() {
+    for (int i = 0; i < 32; ++i) bytes[i] = 0xFF;
+  }
+};
+constexpr Masks kMasks;
+
+}  // namespace
+
 PieceCache::Key key_of(std::string_view piece, size_t readable) {
-  PieceCache::Key k{};
+  PieceCache::Key k{}, mask;
   const size_t n = piece.size();
-  if (readable >= 32) {
-    std::memcpy(&k, piece.data(), 32);
-    for (size_t i = 0; i < 4; ++i) {
-      const size_t used = n > i * 8 ? std::min<size_t>(n - i * 8, 8) : 0;
-      k.word[i] &= used == 8 ? ~uint64_t{0} : (uint64_t{1} << used * 8) - 1;
-    }
+  if (readable >= sizeof k) {
+    std::memcpy(&k, piece.data(), sizeof k);
+    std::memcpy(&mask, kMasks.bytes + 32 - n, sizeof mask);
+    for (size_t i = 0; i < 4; ++i) k.word[i] &= mask.word[i];
   } else {
     std::memcpy(&k, piece.data(), n);
   }
   k.word[3] |= static_cast<uint64_t>(n) << 56;
   return k;
 }
-
-}  // namespace
 
 Bpe::Bpe(const Description& d)
     : byte_level_(d.byte_level),
@@ -144,13 +151,13 @@ void Bpe::encode(std::string_view piece, size_t readable, BpeMemory& memory, std
   if (piece.empty()) return;
   if (piece.size() > PieceCache::kLongest) return merge_piece(piece, memory, out);
   const PieceCache::Key key = key_of(piece, readable);
-  PieceCache::Line& line = memory.cache.line(key);
-  if (line.key == key) {
-    out.insert(out.end(), line.ids, line.ids + line.count);
-    return;
-  }
+  encode(key, memory.cache.line(key), memory, out);
+}
+
+void Bpe::encode_new(const PieceCache::Key& key, PieceCache::Line& line, BpeMemory& memory,
+                     std::vector<int32_t>& out) const {
   const size_t before = out.size();
-  merge_piece(piece, memory, out);
+  merge_piece(key.piece(), memory, out);
   const size_t n = out.size() - before;
   if (n > PieceCache::kMostIds) return;
   line.key = key;

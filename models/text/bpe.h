@@ -11,7 +11,8 @@
 
 namespace weft::text {
 
-/// Results of short pieces; direct-mapped, one cache line each. Equality is of the whole piece.
+/// Results of short pieces; direct-mapped, one cache line each. Equality is of the whole piece. The encoder fetches the
+/// lines of the next pieces while it copies the ids of one.
 class PieceCache {
  public:
   static constexpr size_t kLongest = 31, kMostIds = 7;
@@ -19,6 +20,7 @@ class PieceCache {
   struct Key {
     uint64_t word[4];
     bool operator==(const Key&) const = default;
+    std::string_view piece() const { return {reinterpret_cast<const char*>(word), static_cast<size_t>(word[3] >> 56)}; }
   };
   struct Line {
     Key key{};
@@ -35,9 +37,12 @@ class PieceCache {
   }
 
  private:
-  static constexpr int kBits = 15;
+  static constexpr int kBits = 16;
   std::vector<Line> lines_;
 };
+
+/// The key of a piece of at most kLongest bytes. `readable` bytes from its beginning on can be read.
+PieceCache::Key key_of(std::string_view piece, size_t readable);
 
 /// Memory of merging; one for each thread.
 struct BpeMemory {
@@ -53,6 +58,13 @@ class Bpe {
 
   /// Appends the ids of a piece. `readable` bytes from its beginning on can be read.
   void encode(std::string_view piece, size_t readable, BpeMemory& memory, std::vector<int32_t>& out) const;
+  /// The same for a short piece whose line of the cache is known.
+  void encode(const PieceCache::Key& key, PieceCache::Line& line, BpeMemory& memory, std::vector<int32_t>& out) const {
+    if (line.key == key) [[likely]]
+      out.insert(out.end(), line.ids, line.ids + line.count);
+    else
+      encode_new(key, line, memory, out);
+  }
   /// Appends the ids of a byte that is not part of a character.
   void encode_byte(unsigned char byte, std::vector<int32_t>& out) const;
   /// The id of a token, as bytes of text; -1 if there is none.
@@ -67,9 +79,10 @@ class Bpe {
     uint32_t left = ~0u, right = 0, rank = 0;
     int32_t made = 0;
   };
+  void encode_new(const PieceCache::Key& key, PieceCache::Line& line, BpeMemory& memory,
+                  std::vector<int32_t>& out) const;
   const Slot* merge(int32_t left, int32_t right) const;
   int32_t class_of(uint32_t code) const;
-  void note_pair(const std::string& left, const std::string& right);
   void part_unmergeable(const Description& d);
   void symbols(std::string_view piece, std::vector<int32_t>& out) const;
   void merge_piece(std::string_view piece, BpeMemory& memory, std::vector<int32_t>& out) const;

@@ -36,6 +36,7 @@ class Encoder {
       return r != specials.begin() && std::prev(r)->second >= end;
     };
     added(p_.raw, {text, !continued, continued}, !specials.empty(), allowed, [&](const Stretch& s) { valid(s); });
+    flush();
   }
 
  private:
@@ -57,6 +58,7 @@ class Encoder {
       if (f.token->lstrip) f.begin = std::max(f.begin - white_suffix(text.substr(0, f.begin)), done);
       if (f.token->rstrip) f.end += white_prefix(text.substr(f.end));
       between(done, f.begin);
+      flush();
       out_.push_back(f.token->id);
       done = from = f.end;
     }
@@ -69,6 +71,7 @@ class Encoder {
       const size_t n = valid_ ? s.text.size() : valid_length(s.text);
       if (n > 0) normalize({s.text.substr(0, n), s.at_start, s.continued});
       if (n == s.text.size()) return;
+      flush();
       p_.bpe.encode_byte(static_cast<unsigned char>(s.text[n]), out_);
       s = {s.text.substr(n + 1), false, true};
     }
@@ -85,8 +88,7 @@ class Encoder {
 
   void split(size_t step, const Stretch& s) {
     if (s.text.empty()) return;
-    if (step == p_.steps.size())
-      return p_.bpe.encode(s.text, static_cast<size_t>(limit_ - s.text.data()), m_.bpe, out_);
+    if (step == p_.steps.size()) return piece(s.text);
     const CompiledStep& c = p_.steps[step];
     switch (c.step.kind) {
       case SplitStep::Kind::kByteLevel:
@@ -97,6 +99,26 @@ class Encoder {
       case SplitStep::Kind::kLiteral:
       case SplitStep::Kind::kDigits:
         return matches(c, step, s);
+    }
+  }
+
+  void piece(std::string_view text) {
+    if (text.size() > PieceCache::kLongest) {
+      flush();
+      return p_.bpe.encode(text, text.size(), m_.bpe, out_);
+    }
+    Queued& q = queue_[queued_ % kQueue];
+    if (queued_ - done_ == kQueue) p_.bpe.encode(q.key, *q.line, m_.bpe, out_), ++done_;
+    q.key = key_of(text, static_cast<size_t>(limit_ - text.data()));
+    q.line = &m_.bpe.cache.line(q.key);
+    __builtin_prefetch(q.line);
+    ++queued_;
+  }
+
+  void flush() {
+    for (; done_ < queued_; ++done_) {
+      const Queued& q = queue_[done_ % kQueue];
+      p_.bpe.encode(q.key, *q.line, m_.bpe, out_);
     }
   }
 
@@ -209,11 +231,20 @@ class Encoder {
     limit_ = limit;
   }
 
+  /// Short pieces whose lines of the cache are being fetched.
+  struct Queued {
+    PieceCache::Key key;
+    PieceCache::Line* line;
+  };
+  static constexpr size_t kQueue = 8;
+
   const Parts& p_;
   Memory& m_;
   std::vector<int32_t>& out_;
   const char* limit_ = nullptr;  // the end of the buffer of the current text
   bool valid_ = false;
+  Queued queue_[kQueue];
+  size_t queued_ = 0, done_ = 0;
 };
 
 }  // namespace
