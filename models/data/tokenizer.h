@@ -29,6 +29,8 @@ class Tokenizer {
   /// The bytes of the ids. Throws OutOfRange for an id outside the vocabulary. A prefix of ids may end inside a UTF-8
   /// character.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  /// The bytes of ids that follow others: of a text that is decoded in parts.
+  virtual std::string decode_continued(std::span<const int32_t> ids) const { return decode(ids); }
   /// The id that ends each document, or -1 if there is none.
   virtual int32_t end_of_text() const { return -1; }
 };

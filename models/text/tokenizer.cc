@@ -114,9 +114,9 @@ void Tokenizer::encode_parts(std::string_view text, size_t part_bytes, const dat
 
 namespace {
 
-std::string decoded(const Parts& p, std::span<const int32_t> ids, bool specials) {
+std::string decoded(const Parts& p, std::span<const int32_t> ids, bool specials, bool continued) {
   std::string out;
-  bool first = p.drop_first;
+  bool first = p.drop_first && !continued;
   for (int32_t id : ids) {
     WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < p.vocab, "decode: got token ", id, "; need 0 to ", p.vocab - 1);
     const auto i = static_cast<size_t>(id);
@@ -128,14 +128,18 @@ std::string decoded(const Parts& p, std::span<const int32_t> ids, bool specials)
       out += bytes;
     first = false;
   }
-  for (const DecodeStep& s : p.joined) decode_step(s, out);
+  for (const DecodeStep& s : p.joined)
+    if (!continued || s.kind != DecodeStep::Kind::kStrip) decode_step(s, out);
   return out;
 }
 
 }  // namespace
 
-std::string Tokenizer::decode(std::span<const int32_t> ids) const { return decoded(*parts_, ids, true); }
-std::string Tokenizer::decode_plain(std::span<const int32_t> ids) const { return decoded(*parts_, ids, false); }
+std::string Tokenizer::decode(std::span<const int32_t> ids) const { return decoded(*parts_, ids, true, false); }
+std::string Tokenizer::decode_plain(std::span<const int32_t> ids) const { return decoded(*parts_, ids, false, false); }
+std::string Tokenizer::decode_continued(std::span<const int32_t> ids) const {
+  return decoded(*parts_, ids, true, true);
+}
 
 std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
   const auto at = parts_->ids.find(std::string(token));

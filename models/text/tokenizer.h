@@ -42,6 +42,7 @@ class Tokenizer final : public data::Tokenizer {
   std::vector<int32_t> encode(std::span<const Segment> parts, bool add_special) const;
   void encode_parts(std::string_view text, size_t part_bytes, const data::IdSink& sink) const override;
   std::string decode(std::span<const int32_t> ids) const override;
+  std::string decode_continued(std::span<const int32_t> ids) const override;
   /// The same without special tokens.
   std::string decode_plain(std::span<const int32_t> ids) const;
   int32_t end_of_text() const override;

@@ -22,6 +22,8 @@ Flags train_flags(TrainOptions& o) {
       {"config", &o.config, "configuration by name (--config list prints them); empty: the program's default"},
       field_flag(o.set),
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
+      {"tokenizer", &o.tokenizer,
+       "tokenizer.json, a folder with one, or GGUF file, for --data; empty: tokens are bytes"},
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
       {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},

@@ -74,7 +74,13 @@ TEST_P(Styles, IdsOfTokenizers) {
       const std::string text = texts.next();
       if (i == 0) first = text;
       std::vector<int32_t> ids = t->encode(text);
-      text_sum.update(t->decode(ids));
+      const std::string decoded = t->decode(ids);
+      text_sum.update(decoded);
+      if (i == 0 && !ids.empty()) {  // token by token
+        std::string parts = t->decode({ids.data(), 1});
+        for (size_t k = 1; k < ids.size(); ++k) parts += t->decode_continued({&ids[k], 1});
+        EXPECT_EQ(parts, decoded);
+      }
       ids.insert(ids.begin(), static_cast<int32_t>(ids.size()));
       ids_sum.update(std::as_bytes(std::span(ids)));
     }
