@@ -89,6 +89,12 @@ TokenDataset TokenDataset::from_shards(const std::vector<std::string>& paths) {
   return {std::make_shared<ShardSource>(std::move(shards)), vocab_size};
 }
 
+TokenDataset TokenDataset::from_bins(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
+  std::vector<Shard> shards;
+  for (const std::string& path : paths) shards.push_back(Shard::of_bin(path, tokenizer.name(), tokenizer.vocab_size()));
+  return {std::make_shared<ShardSource>(std::move(shards)), tokenizer.vocab_size()};
+}
+
 TokenDataset TokenDataset::synthetic(int64_t vocab_size, int64_t size, uint64_t seed) {
   WEFT_CHECK(vocab_size > 0 && vocab_size <= int64_t{1} << 31, "synthetic data: got a vocabulary of ", vocab_size,
              "; need 1 to 2^31");

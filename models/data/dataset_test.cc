@@ -187,6 +187,9 @@ class EndingTokenizer final : public Tokenizer {
   std::string name() const override { return "ending"; }
   int64_t vocab_size() const override { return 257; }
   std::vector<int32_t> encode(std::string_view text) const override { return ByteTokenizer().encode(text); }
+  void encode_parts(std::string_view text, size_t n, const IdSink& sink) const override {
+    ByteTokenizer().encode_parts(text, n, sink);
+  }
   std::string decode(std::span<const int32_t> ids) const override { return ByteTokenizer().decode(ids); }
   int32_t end_of_text() const override { return 256; }
 };
@@ -204,6 +207,37 @@ TEST(Prepare, EndOfTextAfterEachDocument) {
   w.commit();
   EXPECT_THAT(message([&] { prepare(dir + "/a.tok", ByteTokenizer()); }),
               HasSubstr("holds tokens of 'ending' with a vocabulary of 257; need 'bytes' with 256"));
+}
+
+TEST(Prepare, FilesOfLlmcAndNanoGpt) {
+  const std::string dir = fresh_folder("bins");
+  const auto bytes = [](auto... values) {
+    std::string out;
+    ((out += std::string(reinterpret_cast<const char*>(&values), sizeof values)), ...);
+    return out;
+  };
+  const auto header = [&](int32_t magic, int32_t version, int32_t count) {
+    std::string h = bytes(magic, version, count);
+    h.resize(1024);
+    return h;
+  };
+  EndingTokenizer t;
+  const auto tokens = [&](const std::string& content) {
+    io::write_file_atomic(dir + "/x.bin", content);
+    const TokenDataset d = prepare(dir, t);
+    return d.tokens(0, d.size());
+  };
+  const std::string u16 = bytes(uint16_t{3}, uint16_t{256}), u32 = bytes(uint32_t{7}, uint32_t{256});
+  EXPECT_THAT(tokens(u16), ElementsAre(3, 256));
+  EXPECT_THAT(tokens(header(20240520, 1, 2) + u16), ElementsAre(3, 256));
+  EXPECT_THAT(tokens(header(20240801, 7, 2) + u32), ElementsAre(7, 256));
+  const auto refused = [&](const std::string& content) { return message([&] { tokens(content); }); };
+  EXPECT_THAT(refused(header(20240520, 2, 2) + u16),
+              HasSubstr("x.bin: shard of llm.c of version 2; this program reads version 1"));
+  EXPECT_THAT(refused(header(20240520, 1, 3) + u16), HasSubstr("its header says 3 tokens, but 4 bytes follow"));
+  EXPECT_THAT(refused("abc"), HasSubstr("x.bin: not ids of nanoGPT, 3 bytes of u16"));
+  EXPECT_THAT(refused(bytes(uint16_t{257})), HasSubstr("token 0 is 257; need 0 to 256"));
+  EXPECT_THAT(message([&] { prepare(dir, ByteTokenizer()); }), HasSubstr("need --tokenizer FILE"));
 }
 
 TEST(Prepare, BadInputIsOneSentence) {

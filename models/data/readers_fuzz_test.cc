@@ -173,5 +173,21 @@ TEST(ReadersFuzz, Shards) {
                        .names = file.path()});
 }
 
+TEST(ReadersFuzz, Bins) {
+  FuzzFile file(path_of("fuzz.bin"));
+  std::string llmc(1024 + 8, '\0');
+  const int32_t header[] = {20240520, 1, 4};
+  std::memcpy(llmc.data(), header, sizeof header);
+  weft::testing::fuzz({.seeds = {llmc, std::string("\1\0\2\0", 4)},
+                       .damage = damage_bytes,
+                       .read =
+                           [&](const std::string& s) {
+                             file.set(s);
+                             const TokenDataset data = TokenDataset::from_bins({file.path()}, ByteTokenizer());
+                             for (int32_t id : data.tokens(0, data.size())) ASSERT_TRUE(id >= 0 && id < 256) << id;
+                           },
+                       .names = file.path()});
+}
+
 }  // namespace
 }  // namespace weft::data

@@ -100,6 +100,7 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
                 ": damaged token shard: its header says ", h.count, " tokens of ", h.token_bytes, " bytes, but ", data,
                 " bytes follow");
   tokenizer_ = h.tokenizer;
+  begin_ = sizeof(ShardHeader);
   token_bytes_ = h.token_bytes;
   count_ = static_cast<int64_t>(h.count);
   vocab_size_ = static_cast<int64_t>(h.vocab_size);
@@ -108,9 +109,35 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
   file_.advise(io::MappedFile::Advice::kRandom);
 }
 
+Shard Shard::of_bin(const std::string& path, const std::string& tokenizer, int64_t vocab_size) {
+  constexpr int64_t kHeaderBytes = 1024;
+  constexpr int32_t kMagics[2] = {20240520, 20240801}, kVersions[2] = {1, 7};  // of u16 and u32 ids
+  Shard s;
+  s.file_ = io::MappedFile(path);
+  s.tokenizer_ = tokenizer;
+  s.vocab_size_ = vocab_size;
+  s.token_bytes_ = 2;
+  int32_t h[3] = {};  // magic, version, number of ids
+  if (s.file_.size() >= kHeaderBytes) std::memcpy(h, s.file_.bytes().data(), sizeof h);
+  for (int i = 0; i < 2; ++i) {
+    if (h[0] != kMagics[i]) continue;
+    WEFT_CHECK_AS(kUnimplemented, h[1] == kVersions[i], path, ": shard of llm.c of version ", h[1],
+                  "; this program reads version ", kVersions[i]);
+    s.begin_ = kHeaderBytes;
+    s.token_bytes_ = 2 << i;
+  }
+  const int64_t data = s.file_.size() - s.begin_;
+  s.count_ = data / s.token_bytes_;
+  WEFT_CHECK_AS(kDataLoss, data % s.token_bytes_ == 0 && data > 0 && (s.begin_ == 0 || s.count_ == h[2]), path,
+                s.begin_ ? ": damaged shard of llm.c: its header says " : ": not ids of nanoGPT, ",
+                s.begin_ ? str_cat(h[2], " tokens, but ") : "", data, " bytes ", s.begin_ ? "follow" : "of u16");
+  s.file_.advise(io::MappedFile::Advice::kRandom);
+  return s;
+}
+
 void Shard::copy(int64_t begin, std::span<int32_t> out) const {
   WEFT_BUG_IF(begin < 0 || begin + static_cast<int64_t>(out.size()) > count_, "copy beyond the end of ", file_.path());
-  const std::byte* p = file_.bytes().data() + sizeof(ShardHeader) + begin * token_bytes_;
+  const std::byte* p = file_.bytes().data() + begin_ + begin * token_bytes_;
   if (token_bytes_ == 2) {
     const uint16_t* ids = reinterpret_cast<const uint16_t*>(p);
     for (size_t i = 0; i < out.size(); ++i) out[i] = ids[i];

@@ -1,5 +1,5 @@
 // A token shard: one file of token ids, memory-mapped. Little-endian layout: 256-byte header (see shard.cc), then the
-// ids as u16 (vocabularies up to 65536) or u32.
+// ids as u16 (vocabularies up to 65536) or u32. The files of llm.c and nanoGPT are read too.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -33,6 +33,9 @@ class ShardWriter {
 class Shard {
  public:
   explicit Shard(const std::string& path, int64_t verify_bytes = int64_t{1} << 30);
+  /// A .bin file of llm.c (header 20240520 with u16 ids, 20240801 with u32) or of nanoGPT (u16 ids alone). These files
+  /// name no tokenizer: their ids are those of `tokenizer`. Throws DataLoss "PATH: ..." for an inconsistent header.
+  static Shard of_bin(const std::string& path, const std::string& tokenizer, int64_t vocab_size);
   int64_t count() const { return count_; }
   int64_t vocab_size() const { return vocab_size_; }
   const std::string& tokenizer() const { return tokenizer_; }
@@ -45,9 +48,11 @@ class Shard {
   static bool looks_like(const std::string& path);
 
  private:
+  Shard() = default;
+
   io::MappedFile file_;
   std::string tokenizer_;
-  int64_t token_bytes_ = 0, count_ = 0, vocab_size_ = 0;
+  int64_t begin_ = 0, token_bytes_ = 0, count_ = 0, vocab_size_ = 0;  // begin_: of the ids, in bytes
   uint64_t checksum_ = 0;
 };
 

@@ -29,6 +29,8 @@ Flags train_flags(TrainOptions& o) {
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
       field_flag(o.set),
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
+      {"tokenizer", &o.tokenizer,
+       "tokenizer.json, a folder with one, or GGUF file, for --data; empty: tokens are bytes"},
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
       {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},

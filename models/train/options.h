@@ -23,6 +23,7 @@ struct TrainOptions {
   int64_t context = 0;     // with hf: fewer tokens than the context of the model; 0: its context
   Settings set;            // fields of the configuration that get other values
   std::string data;        // "", synthetic, or a path
+  std::string tokenizer;   // of the data: a tokenizer.json or a GGUF file; empty: bytes
   int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
   int64_t batch_size = 0;  // sequences per step over all microbatches
   int64_t seq_len = 0;

@@ -26,6 +26,7 @@
 #include "models/data/tokenizer.h"
 #include "models/nn/nn.h"
 #include "models/optim/optim.h"
+#include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/event_file.h"
 #include "models/train/generate.h"
@@ -70,13 +71,16 @@ class Trainer {
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
     check_flag("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
                str_cat("at most the model's context of ", model_->context()).c_str());
-    tokenizer_ = data::make_tokenizer("bytes");
+    if (options_.tokenizer.empty())
+      tokenizer_ = data::make_tokenizer("bytes");
+    else
+      tokenizer_ = text::Tokenizer::open(io::resolve_path(options_.tokenizer));
     if (setup_.on_text && model_->vocab() < tokenizer_->vocab_size())
       usage_error(str_cat(!options_.hf.empty()          ? "--hf"
                           : !options_.init_from.empty() ? "--init_from"
                                                         : "--config",
                           ": '", setup_.config_name, "' has a vocabulary of ", model_->vocab(), " tokens; text needs ",
-                          tokenizer_->vocab_size(), "; use --data synthetic or another configuration"));
+                          tokenizer_->vocab_size(), "; use --data synthetic, another --tokenizer or another model"));
     const std::string path = options_.data.empty() || !setup_.on_text ? options_.data : io::resolve_path(options_.data);
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
@@ -419,6 +423,7 @@ class Trainer {
 
   std::map<std::string, std::string> run_flags() const {
     std::map<std::string, std::string> run{{"data", options_.data},
+                                           {"tokenizer", options_.tokenizer},
                                            {"steps", str_cat(options_.steps)},
                                            {"batch_size", str_cat(options_.batch_size)},
                                            {"seq_len", str_cat(options_.seq_len)},
@@ -518,7 +523,7 @@ class Trainer {
     generate(*model_, ids,
              {.max_new_tokens = options_.sample_tokens, .temperature = 0.8, .top_k = 40, .seed = options_.seed},
              [&](int32_t id) {
-               if (id < tokenizer_->vocab_size()) std::fputs(tokenizer_->decode({&id, 1}).c_str(), stdout);
+               std::fputs(tokenizer_->decode_continued({&id, 1}).c_str(), stdout);
                std::fflush(stdout);
                return !interrupted();
              });
