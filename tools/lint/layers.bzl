@@ -134,6 +134,8 @@ LAYERS = {
         ],
         wings = ["compiler/targets/cuda/*", "ops/linalg"],
     ),
+    # Chat templates; no tensors.
+    "models/text/template": room(["framework/io"]),
     "models/examples": room([".", "distributed", "models/data"], wing = True),
     # Weights of other programs, by tables.
     "models/weights": room(["models/nn", "framework/io", "ops/core"], wing = True, planning = True),
