@@ -13,7 +13,7 @@
 namespace weft::data {
 namespace {
 
-constexpr int64_t kPiece = int64_t{4} << 20;
+constexpr size_t kPiece = size_t{4} << 20;
 
 std::string_view text_of(const io::MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -45,23 +45,13 @@ void check_text(std::string_view text, std::string_view what) {
              " bytes are control characters; need plain text");
 }
 
-/// Calls `sink` with the ids of a text, in pieces that end with a line, and then with the end-of-text id, if any.
-template <class Sink>
-void encode_document(std::string_view text, const Tokenizer& tokenizer, bool last, Sink&& sink) {
-  char end = text.empty() ? '\n' : text.back();
-  while (!text.empty()) {
-    size_t n = text.size();
-    if (n > static_cast<size_t>(kPiece)) {
-      size_t line = text.rfind('\n', kPiece);
-      n = line == text.npos ? kPiece : line + 1;
-    }
-    sink(tokenizer.encode(text.substr(0, n)));
-    text.remove_prefix(n);
-  }
+/// Passes the ids of a text to `sink`, and then the end-of-text id, if any.
+void encode_document(std::string_view text, const Tokenizer& tokenizer, bool last, const IdSink& sink) {
+  tokenizer.encode_parts(text, kPiece, sink);
   if (tokenizer.end_of_text() >= 0) {
     sink(std::vector<int32_t>{tokenizer.end_of_text()});
   } else if (!last) {
-    sink(tokenizer.encode(end == '\n' ? "\n" : "\n\n"));
+    sink(tokenizer.encode(text.empty() || text.back() == '\n' ? "\n" : "\n\n"));
   }
 }
 
@@ -101,8 +91,8 @@ TokenDataset keep_as_shards(const std::vector<io::MappedFile>& files, const Toke
   io::AtomicFolder made(folder);
   int64_t shards = 0;
   std::unique_ptr<ShardWriter> writer;
-  auto sink = [&](const std::vector<int32_t>& all) {
-    for (std::span<const int32_t> ids = all; !ids.empty();) {
+  auto sink = [&](std::span<const int32_t> ids) {
+    while (!ids.empty()) {
       if (!writer) {
         std::string number = std::to_string(shards++);
         number.insert(0, 5 - std::min<size_t>(number.size(), 5), '0');
@@ -196,7 +186,7 @@ TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::st
   std::vector<int32_t> ids;
   ids.reserve(text.size());
   encode_document(text, tokenizer, true,
-                  [&](const std::vector<int32_t>& v) { ids.insert(ids.end(), v.begin(), v.end()); });
+                  [&](std::span<const int32_t> v) { ids.insert(ids.end(), v.begin(), v.end()); });
   return TokenDataset::from_tokens(ids, tokenizer.vocab_size());
 }
 
@@ -216,7 +206,7 @@ TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const 
   for (const io::MappedFile& f : files) {
     check_text(text_of(f), f.path());
     encode_document(text_of(f), tokenizer, &f == &files.back(),
-                    [&](const std::vector<int32_t>& v) { ids.insert(ids.end(), v.begin(), v.end()); });
+                    [&](std::span<const int32_t> v) { ids.insert(ids.end(), v.begin(), v.end()); });
   }
   return TokenDataset::from_tokens(ids, tokenizer.vocab_size());
 }

@@ -1,5 +1,7 @@
 #include "models/data/tokenizer.h"
 
+#include <algorithm>
+
 #include "framework/base/error.h"
 
 namespace weft::data {
@@ -8,6 +10,13 @@ std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   std::vector<int32_t> ids(text.size());
   for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
   return ids;
+}
+
+void ByteTokenizer::encode_parts(std::string_view text, size_t part_bytes, const IdSink& sink) const {
+  for (size_t n; !text.empty(); text.remove_prefix(n)) {
+    n = std::min(text.size(), std::max<size_t>(part_bytes, 1));
+    sink(encode(text.substr(0, n)));
+  }
 }
 
 std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {

@@ -1,6 +1,7 @@
 // Tokenizer: converts text to token ids and back. A new tokenizer is a subclass and a name in make_tokenizer.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -8,6 +9,9 @@
 #include <vector>
 
 namespace weft::data {
+
+/// Gets the ids of a text in parts.
+using IdSink = std::function<void(std::span<const int32_t>)>;
 
 /// Immutable and thread-safe.
 class Tokenizer {
@@ -18,8 +22,10 @@ class Tokenizer {
   virtual std::string name() const = 0;
   /// Ids are 0 to vocab_size() - 1.
   virtual int64_t vocab_size() const = 0;
-  /// Accepts any bytes. Long texts are passed in pieces that end with a line.
+  /// Accepts any bytes.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  /// Passes encode() of a text of any length to `sink`, in parts of about `part_bytes` bytes of text.
+  virtual void encode_parts(std::string_view text, size_t part_bytes, const IdSink& sink) const = 0;
   /// The bytes of the ids. Throws OutOfRange for an id outside the vocabulary. A prefix of ids may end inside a UTF-8
   /// character.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
@@ -33,6 +39,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string name() const override { return "bytes"; }
   int64_t vocab_size() const override { return 256; }
   std::vector<int32_t> encode(std::string_view text) const override;
+  void encode_parts(std::string_view text, size_t part_bytes, const IdSink& sink) const override;
   std::string decode(std::span<const int32_t> ids) const override;
 };
 

@@ -15,7 +15,8 @@ namespace weft::train {
 Flags model_flags(ModelOptions& o, Flags more) {
   Flags flags{
       {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest)"},
-      {"hf", &o.hf, "instead of --checkpoint: folder with config.json and safetensors, or org/name in the local cache"},
+      {"hf", &o.hf,
+       "instead of --checkpoint: folder with config.json and safetensors, .gguf file, or org/name in the local cache"},
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model runs"},
@@ -42,7 +43,7 @@ void set_weights(nn::LanguageModel& model, const std::string& dtype, Device devi
 
 LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device device) {
   const weights::HfModel hf = weights::open_hf(o.hf, o.context);
-  const std::string file = hf.folder + "/config.json";
+  const std::string& file = hf.file;
   WEFT_CHECK(hf.config.family->program == family.name, file, ": field 'model_type' is '", hf.config.kind->model_type,
              "'; use the programs of //models/", hf.config.family->program);
   std::vector<std::string> notes = hf.config.notes(file);

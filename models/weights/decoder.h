@@ -23,15 +23,15 @@ struct Missing {
 
 /// Fields of sizes, without the hidden size.
 inline Fields decoder_fields(const Missing& missing = {}) {
-  return {{"vocab_size", "vocab"},
-          {"max_position_embeddings", "context"},
-          {"num_hidden_layers", "layers"},
-          {"num_attention_heads", "heads"},
-          {"num_key_value_heads", "kv_heads", "=heads"},
-          {"hidden_size", "dim"},
-          {"head_dim", "head_dim", missing.head_dim},
+  return {{"vocab_size", "vocab", nullptr, "vocab_size"},
+          {"max_position_embeddings", "context", nullptr, "context_length"},
+          {"num_hidden_layers", "layers", nullptr, "block_count"},
+          {"num_attention_heads", "heads", nullptr, "attention.head_count"},
+          {"num_key_value_heads", "kv_heads", "=heads", "attention.head_count_kv"},
+          {"hidden_size", "dim", nullptr, "embedding_length"},
+          {"head_dim", "head_dim", missing.head_dim, "attention.key_length"},
           {"tie_word_embeddings", "tied", missing.tied},
-          {"rms_norm_eps", "norm_eps", missing.eps}};
+          {"rms_norm_eps", "norm_eps", missing.eps, "attention.layer_norm_rms_epsilon"}};
 }
 
 /// Weft's feed-forward layers are SwiGLU without biases; rotary positions cover whole heads, and keys and values are
@@ -56,21 +56,22 @@ inline Kind decoder_kind(const char* model_type, Fields fields, Fixed fixed, Kin
 
 /// Norms, attention, embedding and head.
 inline std::vector<Row> decoder_rows() {
-  return {{"tok.weight", "embed_tokens.weight"},
-          {"blocks.{}.norm1.weight", "layers.{}.input_layernorm.weight"},
-          {"blocks.{}.attn.qkv.weight", "layers.{}.self_attn.q_proj.weight", Layout::kQ},
-          {"blocks.{}.attn.qkv.weight", "layers.{}.self_attn.k_proj.weight", Layout::kK},
-          {"blocks.{}.attn.qkv.weight", "layers.{}.self_attn.v_proj.weight", Layout::kV},
-          {"blocks.{}.attn.qkv.bias", "layers.{}.self_attn.q_proj.bias", Layout::kQ},
-          {"blocks.{}.attn.qkv.bias", "layers.{}.self_attn.k_proj.bias", Layout::kK},
-          {"blocks.{}.attn.qkv.bias", "layers.{}.self_attn.v_proj.bias", Layout::kV},
-          {"blocks.{}.attn.q_norm.weight", "layers.{}.self_attn.q_norm.weight"},
-          {"blocks.{}.attn.k_norm.weight", "layers.{}.self_attn.k_norm.weight"},
-          {"blocks.{}.attn.out.weight", "layers.{}.self_attn.o_proj.weight"},
-          {"blocks.{}.attn.out.bias", "layers.{}.self_attn.o_proj.bias"},
-          {"blocks.{}.norm2.weight", "layers.{}.post_attention_layernorm.weight"},
-          {"norm.weight", "norm.weight"},
-          {"head.weight", "lm_head.weight"}};
+  return {
+      {"tok.weight", "embed_tokens.weight", Layout::kSame, "token_embd.weight"},
+      {"blocks.{}.norm1.weight", "layers.{}.input_layernorm.weight", Layout::kSame, "blk.{}.attn_norm.weight"},
+      {"blocks.{}.attn.qkv.weight", "layers.{}.self_attn.q_proj.weight", Layout::kQ, "blk.{}.attn_q.weight"},
+      {"blocks.{}.attn.qkv.weight", "layers.{}.self_attn.k_proj.weight", Layout::kK, "blk.{}.attn_k.weight"},
+      {"blocks.{}.attn.qkv.weight", "layers.{}.self_attn.v_proj.weight", Layout::kV, "blk.{}.attn_v.weight"},
+      {"blocks.{}.attn.qkv.bias", "layers.{}.self_attn.q_proj.bias", Layout::kQ, "blk.{}.attn_q.bias"},
+      {"blocks.{}.attn.qkv.bias", "layers.{}.self_attn.k_proj.bias", Layout::kK, "blk.{}.attn_k.bias"},
+      {"blocks.{}.attn.qkv.bias", "layers.{}.self_attn.v_proj.bias", Layout::kV, "blk.{}.attn_v.bias"},
+      {"blocks.{}.attn.q_norm.weight", "layers.{}.self_attn.q_norm.weight", Layout::kSame, "blk.{}.attn_q_norm.weight"},
+      {"blocks.{}.attn.k_norm.weight", "layers.{}.self_attn.k_norm.weight", Layout::kSame, "blk.{}.attn_k_norm.weight"},
+      {"blocks.{}.attn.out.weight", "layers.{}.self_attn.o_proj.weight", Layout::kSame, "blk.{}.attn_output.weight"},
+      {"blocks.{}.attn.out.bias", "layers.{}.self_attn.o_proj.bias", Layout::kSame, "blk.{}.attn_output.bias"},
+      {"blocks.{}.norm2.weight", "layers.{}.post_attention_layernorm.weight", Layout::kSame, "blk.{}.ffn_norm.weight"},
+      {"norm.weight", "norm.weight", Layout::kSame, "output_norm.weight"},
+      {"head.weight", "lm_head.weight", Layout::kSame, "output.weight"}};
 }
 
 /// Tensors that follow from the configuration.

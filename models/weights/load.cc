@@ -5,6 +5,7 @@
 #include "framework/base/one_line.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/io/file.h"
+#include "models/weights/gguf.h"
 #include "models/weights/pieces.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
@@ -30,10 +31,11 @@ constexpr int64_t kMostConfig = int64_t{16} << 20;  // bytes; tables of labels m
 
 std::string find_hf(const std::string& path) {
   const std::string here = io::resolve_path(path);
-  if (io::is_folder(here)) return here;
+  if (io::is_folder(here) || (here.ends_with(".gguf") && io::exists(here))) return here;
   const size_t slash = path.find('/');
   const bool is_name = slash != path.npos && slash > 0 && path.find('/', slash + 1) == path.npos && path[0] != '.';
-  WEFT_CHECK_AS(kNotFound, is_name, here, ": no such folder; need a folder with config.json, or org/name of the cache");
+  WEFT_CHECK_AS(kNotFound, is_name, here,
+                ": no such folder; need a folder with config.json, a .gguf file, or org/name of the cache");
   const std::string model = str_cat(cache_folder(), "/models--", path.substr(0, slash), "--", path.substr(slash + 1));
   WEFT_CHECK_AS(kNotFound, io::exists(model + "/refs/main"), path, ": neither a folder nor a model in ", cache_folder(),
                 "; download it first: Weft downloads nothing");
@@ -49,7 +51,11 @@ std::string find_hf(const std::string& path) {
 HfModel open_hf(const std::string& path, int64_t context) {
   HfModel m;
   m.folder = find_hf(path);
-  const std::string config = m.folder + "/config.json";
+  if (!io::is_folder(m.folder)) {
+    const io::GgufFile file(m.folder);
+    return {m.folder, m.folder, read_gguf_config(file, context), gguf_source(file)};
+  }
+  const std::string config = m.file = m.folder + "/config.json";
   WEFT_CHECK_AS(kNotFound, io::exists(config), m.folder, ": no config.json; need a folder that transformers wrote");
   m.config = read_config(io::read_file(config, kMostConfig), config, For::kWeights, context);
   if (!io::exists(m.folder + "/model.safetensors") && !io::exists(m.folder + "/model.safetensors.index.json"))

@@ -27,14 +27,16 @@ Shape source_shape(Layout layout, const Shape& cell, const Sizes& s) {
   };
   switch (layout) {
     case Layout::kSame:
-    case Layout::kQkvBias:
+    case Layout::kQkv:
       return cell;
     case Layout::kTransposed:
     case Layout::kQkvTransposed:
       return {cell[1], cell[0]};
     case Layout::kQ:
+    case Layout::kQPermuted:
       return with_rows(s.heads * s.head_dim);
     case Layout::kK:
+    case Layout::kKPermuted:
     case Layout::kV:
       return with_rows(s.kv_heads * s.head_dim);
     case Layout::kExpert:
@@ -42,7 +44,7 @@ Shape source_shape(Layout layout, const Shape& cell, const Sizes& s) {
     case Layout::kExpertsGate:
     case Layout::kExpertsUp:
       return {cell[0], 2 * cell[2], cell[1]};
-    case Layout::kExpertsDown:
+    case Layout::kExperts:
       return {cell[0], cell[2], cell[1]};
   }
   return cell;
@@ -65,10 +67,19 @@ Piece piece_of(Layout layout, const Shape& cell, const Sizes& s, int64_t expert)
               .from = {head, 1},
               .to = {group, 1},
               .to_offset = (layout == Layout::kK ? R : R + 1) * head};
+    case Layout::kQPermuted:
+      return {.extents = {G, R, D / 2, 2, columns},
+              .from = {R * head, head, 2 * columns, columns, 1},
+              .to = {group, head, columns, D / 2 * columns, 1}};
+    case Layout::kKPermuted:
+      return {.extents = {G, D / 2, 2, columns},
+              .from = {head, 2 * columns, columns, 1},
+              .to = {group, columns, D / 2 * columns, 1},
+              .to_offset = R * head};
     case Layout::kQkvTransposed:
       return {.extents = {columns, 3, H, D}, .from = {3 * H * D, H * D, D, 1}, .to = {1, head, 3 * head, columns}};
-    case Layout::kQkvBias:
-      return {.extents = {3, H, D}, .from = {H * D, D, 1}, .to = {D, 3 * D, 1}};
+    case Layout::kQkv:
+      return {.extents = {3, H, head}, .from = {H * head, head, 1}, .to = {head, 3 * head, 1}};
     case Layout::kExpert:
       return {.extents = {cell[2], cell[1]},
               .from = {cell[1], 1},
@@ -80,7 +91,7 @@ Piece piece_of(Layout layout, const Shape& cell, const Sizes& s, int64_t expert)
               .from = {2 * cell[2] * cell[1], cell[1], 1},
               .to = {cell[1] * cell[2], 1, cell[2]},
               .from_offset = layout == Layout::kExpertsUp ? cell[2] * cell[1] : 0};
-    case Layout::kExpertsDown:
+    case Layout::kExperts:
       return {.extents = {cell[0], cell[2], cell[1]},
               .from = {cell[1] * cell[2], cell[1], 1},
               .to = {cell[1] * cell[2], 1, cell[2]}};
@@ -220,12 +231,13 @@ class Planner {
  private:
   void check_shape(const std::string& name, const Shape& need, Layout layout) {
     const WeightInfo info = *source_.find(name);
-    const bool head = layout == Layout::kQ || layout == Layout::kK || layout == Layout::kV;
+    const bool queries = layout == Layout::kQ || layout == Layout::kQPermuted;
+    const bool head = queries || layout == Layout::kK || layout == Layout::kKPermuted || layout == Layout::kV;
     WEFT_CHECK(info.shape == need, source_.path(), ": tensor '", name, "' is ", info.dtype, info.shape, "; need ", need,
-               head ? str_cat(" for ", layout == Layout::kQ ? "heads " : "key-value heads ",
-                              layout == Layout::kQ ? sizes_.heads : sizes_.kv_heads, " x head_dim ", sizes_.head_dim)
+               head ? str_cat(" for ", queries ? "heads " : "key-value heads ",
+                              queries ? sizes_.heads : sizes_.kv_heads, " x head_dim ", sizes_.head_dim)
                     : "",
-               " of config.json");
+               " of ", family_.settings);
     WEFT_CHECK(is_floating(info.dtype), source_.path(), ": tensor '", name, "' is ", info.dtype,
                "; need floating-point weights: quantised ones need another program");
   }
@@ -243,12 +255,12 @@ class Planner {
     internal::fail(Code::kNotFound, str_cat(source_.path(), ": no tensor '", name, "'", hint));
   }
 
-  static std::string kind_of_rest(const std::string& name) {
+  std::string kind_of_rest(const std::string& name) {
     const auto has = [&](const char* part) { return name.find(part) != name.npos; };
     if (has("lora_A") || has("lora_B")) return "the merged weights of a model, not an adapter's";
     if (has("qweight") || has("qzeros") || has("scales") || has("weight_packed") || has("weight_scale"))
       return "weights that are not quantised";
-    return "the tensors that config.json describes";
+    return str_cat("the tensors that ", family_.settings, " describes");
   }
 
   // A head beside a tied embedding: the configuration decides.

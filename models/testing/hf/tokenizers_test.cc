@@ -1,0 +1,173 @@
+// Tokenizers trained by `tokenizers`: the ids of 100,000 texts, cuts, bytes, special tokens.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "models/text/tokenizer.h"
+
+namespace weft::text {
+namespace {
+
+const std::string kFolder = "models/testing/hf/fixtures/tokenizers/";
+
+std::shared_ptr<const Tokenizer> style(const std::string& name) { return Tokenizer::open(kFolder + name + ".json"); }
+
+/// SplitMix64, as make_tokenizers.py has it.
+struct Random {
+  uint64_t state;
+  uint64_t operator()(uint64_t below) {
+    uint64_t z = state += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return (z ^ z >> 31) % below;
+  }
+};
+
+std::string utf8(uint32_t c) {
+  std::string s;
+  if (c < 0x80)
+    s = {char(c)};
+  else if (c < 0x800)
+    s = {char(0xC0 | c >> 6), char(0x80 | (c & 63))};
+  else if (c < 0x10000)
+    s = {char(0xE0 | c >> 12), char(0x80 | (c >> 6 & 63)), char(0x80 | (c & 63))};
+  else
+    s = {char(0xF0 | c >> 18), char(0x80 | (c >> 12 & 63)), char(0x80 | (c >> 6 & 63)), char(0x80 | (c & 63))};
+  return s;
+}
+
+struct Texts {
+  io::Json json = io::parse_json(io::read_file(kFolder + "texts.json"), "texts.json");
+  std::vector<std::string> fragments = json["fragments"];
+  int64_t count = json["texts"], block = json["block"];
+  Random random{json["seed"].get<uint64_t>()};
+
+  std::string next() {
+    std::string out;
+    for (uint64_t i = 1 + random(16); i > 0; --i) {
+      const std::string& f = fragments[random(fragments.size())];
+      unsigned low = 0, high = 0;
+      if (std::sscanf(f.c_str(), "U+%X-%X", &low, &high) == 2)
+        out += utf8(low + unsigned(random(high - low + 1)));
+      else
+        out += f;
+    }
+    return out;
+  }
+};
+
+class Styles : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Styles, IdsOfTokenizers) {
+  const auto t = style(GetParam());
+  Texts texts;
+  const std::string expected = io::read_file(kFolder + GetParam() + ".hashes");
+  ASSERT_EQ(static_cast<int64_t>(expected.size()), texts.count / texts.block * 16);
+  for (int64_t b = 0; b < texts.count / texts.block; ++b) {
+    io::Checksum ids_sum, text_sum;
+    std::string first;
+    for (int64_t i = 0; i < texts.block; ++i) {
+      const std::string text = texts.next();
+      if (i == 0) first = text;
+      std::vector<int32_t> ids = t->encode(text);
+      text_sum.update(t->decode(ids));
+      ids.insert(ids.begin(), static_cast<int32_t>(ids.size()));
+      ids_sum.update(std::as_bytes(std::span(ids)));
+    }
+    uint64_t want[2];
+    std::memcpy(want, expected.data() + b * 16, 16);
+    EXPECT_EQ(ids_sum.value(), want[0]) << "ids of block " << b << ", which begins with '" << first << "'";
+    EXPECT_EQ(text_sum.value(), want[1]) << "decoded block " << b << ", which begins with '" << first << "'";
+    if (HasFailure()) return;
+  }
+}
+
+/// encode() of the parts, cut where cut() says, is encode() of the whole.
+TEST_P(Styles, CutsChangeNothing) {
+  const auto t = style(GetParam());
+  Texts texts;
+  std::mt19937 random(7);
+  int64_t cuts = 0;
+  for (int trial = 0; cuts < 10'000; ++trial) {
+    ASSERT_LT(trial, 20'000);
+    std::string text;
+    for (int i = 0; i < 40; ++i) {
+      text += texts.next();
+      // Places that look like a cut.
+      constexpr const char* kJoints[] = {"x\ny",   "x \ny", ".\ny", "x\n y", "a b",
+                                         "a\n\nb", "5\nx",  "'\ns", " \n",   "king\nking"};
+      if (random() % 2) text += kJoints[random() % std::size(kJoints)];
+    }
+    std::vector<int32_t> joined;
+    bool continued = false;
+    for (std::string_view rest = text; !rest.empty(); continued = true) {
+      size_t n = t->cut(rest, random() % 40);
+      if (n == 0) n = t->cut(rest, random() % 400);
+      cuts += n != 0;
+      if (n == 0) n = rest.size();
+      ASSERT_LE(n, rest.size());
+      const std::string_view part = rest.substr(0, n);
+      const std::vector<int32_t> ids = continued ? t->encode_continued(part) : t->encode(part);
+      joined.insert(joined.end(), ids.begin(), ids.end());
+      rest.remove_prefix(n);
+    }
+    ASSERT_EQ(joined, t->encode(text)) << text;
+    std::vector<int32_t> parts;
+    t->encode_parts(text, random() % 100,
+                    [&](std::span<const int32_t> ids) { parts.insert(parts.end(), ids.begin(), ids.end()); });
+    ASSERT_EQ(parts, joined);
+  }
+}
+
+TEST_P(Styles, AnyBytesComeBack) {
+  const auto t = style(GetParam());
+  const bool forms = std::string(GetParam()) == "qwen";  // NFC changes valid text
+  std::mt19937 random(3);
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes;
+    for (size_t n = random() % 60; bytes.size() < n;)
+      bytes += static_cast<char>(random() % 4 ? random() % 128 : forms ? 0x80 + random() % 0x40 : random());
+    EXPECT_EQ(t->decode(t->encode(bytes)), bytes);
+  }
+  std::string all;
+  for (int b = 255; b >= 0; --b) all += static_cast<char>(b);
+  EXPECT_EQ(t->decode(t->encode(all)), all);
+}
+
+/// Special tokens are those of the template only, even where a user writes their names.
+TEST_P(Styles, SpecialTokensOfTemplatesOnly) {
+  const auto t = style(GetParam());
+  const std::string end = std::string(GetParam()) == "spm"      ? "</s>"
+                          : std::string(GetParam()) == "llama3" ? "<|eot_id|>"
+                                                                : "<|endoftext|>";
+  const int32_t id = t->id_of(end).value();
+  EXPECT_TRUE(t->is_special(id));
+  EXPECT_EQ(t->token(id), end);
+  const auto count = [&](const std::vector<Segment>& s) {
+    const std::vector<int32_t> ids = t->encode(s, false);
+    return std::count(ids.begin(), ids.end(), id);
+  };
+  EXPECT_EQ(count({{"a" + end + "b" + end, true}}), 2);
+  EXPECT_EQ(count({{"a", true}, {end, false}, {end, true}}), 1);
+  EXPECT_EQ(count({{end.substr(0, 3), true}, {end.substr(3), false}}), 0);
+  EXPECT_EQ(count({{end.substr(0, 3), true}, {end.substr(3), true}}), 1);
+  const std::vector<int32_t> plain = t->encode("a" + end);
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), id), 0);
+  // Text around a special token is one text: a cut into segments changes nothing.
+  const std::vector<Segment> cut = {{"\nThe k", true}, {"ing ", false}, {"love", true}};
+  EXPECT_EQ(t->encode(cut, false), t->encode("\nThe king love"));
+  std::vector<int32_t> with = t->encode(cut, true), want(t->before().begin(), t->before().end());
+  const std::vector<int32_t> ids = t->encode(cut, false);
+  want.insert(want.end(), ids.begin(), ids.end());
+  EXPECT_EQ(with, want);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Styles, ::testing::Values("gpt2", "llama3", "qwen", "spm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace weft::text

@@ -1,0 +1,92 @@
+// The byte-pair model: pieces of text to ids. Short pieces come from a cache; in a long piece a heap of 64-bit keys
+// finds the next merge.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/text/description.h"
+
+namespace weft::text {
+
+/// Results of short pieces; direct-mapped, one cache line each. Equality is of the whole piece.
+class PieceCache {
+ public:
+  static constexpr size_t kLongest = 31, kMostIds = 7;
+  /// A piece as 32 bytes: its bytes, zeros, and its length in the last byte.
+  struct Key {
+    uint64_t word[4];
+    bool operator==(const Key&) const = default;
+  };
+  struct Line {
+    Key key{};
+    int32_t ids[kMostIds];
+    int32_t count = 0;
+  };
+  static_assert(sizeof(Line) == 64);
+
+  PieceCache() : lines_(size_t{1} << kBits) {}
+  Line& line(const Key& k) {
+    uint64_t h = (k.word[0] ^ k.word[3] * 0xC2B2AE3D27D4EB4Fu) * 0x9E3779B97F4A7C15u;
+    h = (h ^ h >> 32 ^ k.word[1] ^ k.word[2] * 0x165667B19E3779F9u) * 0xD6E8FEB86659FD93u;
+    return lines_[h >> (64 - kBits)];
+  }
+
+ private:
+  static constexpr int kBits = 15;
+  std::vector<Line> lines_;
+};
+
+/// Memory of merging; one for each thread.
+struct BpeMemory {
+  PieceCache cache;
+  std::vector<int32_t> ids, next, previous, made;
+  std::vector<uint32_t> rank;
+  std::vector<uint64_t> heap;
+};
+
+class Bpe {
+ public:
+  explicit Bpe(const Description& d);
+
+  /// Appends the ids of a piece. `readable` bytes from its beginning on can be read.
+  void encode(std::string_view piece, size_t readable, BpeMemory& memory, std::vector<int32_t>& out) const;
+  /// Appends the ids of a byte that is not part of a character.
+  void encode_byte(unsigned char byte, std::vector<int32_t>& out) const;
+  /// The id of a token, as bytes of text; -1 if there is none.
+  int32_t find(std::string_view token) const;
+  /// Whether no merge joins a symbol that ends with the character or byte `a` and one that begins with `b`.
+  bool parted(uint32_t a, uint32_t b) const;
+  /// The number of different bytes that have no token of their own.
+  int missing_bytes() const;
+
+ private:
+  struct Slot {
+    uint32_t left = ~0u, right = 0, rank = 0;
+    int32_t made = 0;
+  };
+  const Slot* merge(int32_t left, int32_t right) const;
+  int32_t class_of(uint32_t code) const;
+  void note_pair(const std::string& left, const std::string& right);
+  void part_unmergeable(const Description& d);
+  void symbols(std::string_view piece, std::vector<int32_t>& out) const;
+  void merge_piece(std::string_view piece, BpeMemory& memory, std::vector<int32_t>& out) const;
+  void merge_parts(std::string_view piece, BpeMemory& memory, std::vector<int32_t>& out) const;
+  void merge_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const;
+  void merge_long(BpeMemory& memory, std::vector<int32_t>& out) const;
+
+  bool byte_level_, byte_fallback_, fuse_unk_, ignore_merges_;
+  int32_t unk_;
+  int32_t byte_ids_[256];  // byte level: of bytes; else of ASCII characters
+  int32_t fallback_[256];  // of <0x00> to <0xFF>
+  std::vector<Slot> slots_;
+  int slot_shift_ = 0;
+  std::string bytes_;                // of all tokens
+  std::vector<uint32_t> begins_;     // of each token in bytes_
+  std::vector<int32_t> vocabulary_;  // open addressing, by hash of bytes
+  std::vector<bool> joined_;         // [class of the last character, class of the first]
+};
+
+}  // namespace weft::text

@@ -1,0 +1,89 @@
+#include "models/text/bytes_as_text.h"
+
+#include <array>
+#include <cstring>
+
+#include "framework/io/utf8.h"
+
+namespace weft::text {
+namespace {
+
+/// GPT-2's table: printable characters of Latin-1 are themselves, the other bytes are U+0100 and on.
+struct ByteTable {
+  std::array<uint16_t, 256> code{};
+  std::array<int16_t, 0x144> byte{};
+  constexpr ByteTable() {
+    for (int16_t& b : byte) b = -1;
+    uint16_t next = 0x100;
+    for (int b = 0; b < 256; ++b) {
+      const bool printable = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+      code[static_cast<size_t>(b)] = printable ? static_cast<uint16_t>(b) : next++;
+      byte[code[static_cast<size_t>(b)]] = static_cast<int16_t>(b);
+    }
+  }
+};
+constexpr ByteTable kBytes;
+
+}  // namespace
+
+void append_utf8(std::string& out, uint32_t c) {
+  const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
+  if (c < 0x80) {
+    put(c);
+  } else if (c < 0x800) {
+    put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+  } else {
+    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+  }
+}
+
+std::optional<std::string> bytes_of_text(std::string_view token) {
+  std::string out;
+  while (!token.empty()) {
+    const CodePoint c = code_point(token);
+    if (c.code >= kBytes.byte.size() || kBytes.byte[c.code] < 0) return std::nullopt;
+    out += static_cast<char>(kBytes.byte[c.code]);
+    token.remove_prefix(c.size);
+  }
+  return out;
+}
+
+std::string text_of_bytes(std::string_view bytes) {
+  std::string out;
+  for (char b : bytes) append_utf8(out, kBytes.code[static_cast<unsigned char>(b)]);
+  return out;
+}
+
+int fallback_byte(std::string_view t) {
+  if (t.size() != 6 || !t.starts_with("<0x") || t[5] != '>') return -1;
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  const int high = digit(t[3]), low = digit(t[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+size_t ascii_length(std::string_view text) {
+  size_t i = 0;
+  for (uint64_t word; i + 8 <= text.size(); i += 8) {
+    std::memcpy(&word, text.data() + i, 8);
+    if (word & 0x8080808080808080u) break;
+  }
+  while (i < text.size() && static_cast<signed char>(text[i]) >= 0) ++i;
+  return i;
+}
+
+size_t valid_length(std::string_view text) {
+  size_t i = 0;
+  while (true) {
+    i += ascii_length(text.substr(i));
+    while (i < text.size() && static_cast<signed char>(text[i]) < 0) {
+      const size_t n = io::utf8_length(text.substr(i));
+      if (n == 0) return i;
+      i += n;
+    }
+    if (i == text.size()) return i;
+  }
+}
+
+}  // namespace weft::text

@@ -1,0 +1,274 @@
+// The encoder: added tokens, normaliser, pre-tokenizer, model.
+#include <algorithm>
+
+#include "framework/base/error.h"
+#include "models/text/bytes_as_text.h"
+#include "models/text/parts.h"
+#include "models/text/unicode.h"
+
+namespace weft::text {
+namespace {
+
+void replace_all(std::string& out, std::string_view text, std::string_view from, std::string_view to) {
+  for (size_t at; (at = text.find(from)) != text.npos; text.remove_prefix(at + from.size())) {
+    out += text.substr(0, at);
+    out += to;
+  }
+  out += text;
+}
+
+/// A stretch of text on its way through the steps.
+struct Stretch {
+  std::string_view text;
+  bool at_start;   // at the start of the document
+  bool continued;  // its beginning was cut off, so it gets no prefix
+};
+
+class Encoder {
+ public:
+  Encoder(const Parts& parts, Memory& memory, std::vector<int32_t>& out) : p_(parts), m_(memory), out_(out) {}
+
+  void document(std::string_view text, const Ranges& specials, bool continued) {
+    valid_ = valid_length(text) == text.size();
+    const auto allowed = [&](const AddedToken& t, size_t begin, size_t end) {
+      if (!t.special) return true;
+      const auto r = std::upper_bound(specials.begin(), specials.end(), std::pair(begin, text.size() + 1));
+      return r != specials.begin() && std::prev(r)->second >= end;
+    };
+    added(p_.raw, {text, !continued, continued}, !specials.empty(), allowed, [&](const Stretch& s) { valid(s); });
+  }
+
+ private:
+  /// Calls `rest` with the stretches between added tokens, which it appends.
+  template <class Allowed, class Rest>
+  void added(const AddedTokens& tokens, const Stretch& s, bool specials, Allowed&& allowed, Rest&& rest) {
+    const std::string_view text = s.text;
+    const auto between = [&](size_t begin, size_t end) {
+      if (begin < end) rest({text.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
+    };
+    if (!specials && !tokens.any_plain()) return between(0, text.size());
+    size_t done = 0;
+    AddedTokens::Found f;
+    for (size_t from = 0; tokens.find(text, from, specials, allowed, &f);) {
+      from = f.end;
+      if (f.token->single_word && ((f.begin > 0 && is_word(code_before(text, f.begin))) ||
+                                   (f.end < text.size() && is_word(code_point(text.substr(f.end)).code))))
+        continue;
+      if (f.token->lstrip) f.begin = std::max(f.begin - white_suffix(text.substr(0, f.begin)), done);
+      if (f.token->rstrip) f.end += white_prefix(text.substr(f.end));
+      between(done, f.begin);
+      out_.push_back(f.token->id);
+      done = from = f.end;
+    }
+    between(done, text.size());
+  }
+
+  /// Bytes that are no UTF-8 are pieces of their own.
+  void valid(Stretch s) {
+    while (true) {
+      const size_t n = valid_ ? s.text.size() : valid_length(s.text);
+      if (n > 0) normalize({s.text.substr(0, n), s.at_start, s.continued});
+      if (n == s.text.size()) return;
+      p_.bpe.encode_byte(static_cast<unsigned char>(s.text[n]), out_);
+      s = {s.text.substr(n + 1), false, true};
+    }
+  }
+
+  void normalize(const Stretch& s) {
+    const std::string_view text = normalized(p_.d.normal, s.text, s.continued, m_.normal);
+    limit_ = text.data() + text.size();
+    if (p_.normal.empty()) return split(0, {text, s.at_start, s.continued});
+    added(
+        p_.normal, {text, s.at_start, s.continued}, false,
+        [](const AddedToken& t, size_t, size_t) { return !t.special; }, [&](const Stretch& rest) { split(0, rest); });
+  }
+
+  void split(size_t step, const Stretch& s) {
+    if (s.text.empty()) return;
+    if (step == p_.steps.size())
+      return p_.bpe.encode(s.text, static_cast<size_t>(limit_ - s.text.data()), m_.bpe, out_);
+    const CompiledStep& c = p_.steps[step];
+    switch (c.step.kind) {
+      case SplitStep::Kind::kByteLevel:
+        return byte_level(c, step, s);
+      case SplitStep::Kind::kMetaspace:
+        return metaspace(c, step, s);
+      case SplitStep::Kind::kPattern:
+      case SplitStep::Kind::kLiteral:
+      case SplitStep::Kind::kDigits:
+        return matches(c, step, s);
+    }
+  }
+
+  /// Calls visit(begin, end, is a match) for all parts of a text.
+  template <class Visit>
+  void each_match(const CompiledStep& c, std::string_view text, Visit&& visit) {
+    const char* const data = text.data();
+    const size_t n = text.size();
+    size_t done = 0;
+    const auto found = [&](size_t begin, size_t end) {
+      if (done < begin) visit(done, begin, false);
+      if (begin < end) visit(begin, end, true);
+      done = end;
+    };
+    if (c.step.kind == SplitStep::Kind::kDigits) {
+      for (size_t i = 0; i < n;) {
+        const CodePoint p = code_point(text.substr(i));
+        if (p.code < 0x80 ? p.code - '0' < 10 : is_numeric(p.code)) found(i, i + p.size);
+        i += p.size;
+      }
+    } else if (c.step.kind == SplitStep::Kind::kLiteral) {
+      for (size_t at; (at = text.find(c.step.pattern, done)) != text.npos;) found(at, at + c.step.pattern.size());
+    } else {
+      const Scanner scan = c.known ? c.known->scan : nullptr;
+      Regex::Match m;
+      for (size_t from = 0; done < n && from <= n;) {
+        if (const char* end = scan && done < n ? scan(data + done, data + n) : nullptr) {
+          found(done, from = static_cast<size_t>(end - data));
+          continue;
+        }
+        if (!c.regex->find(text, from, m_.regex, &m)) break;
+        found(m.begin, m.end);
+        // After an empty match the search goes on at the next character.
+        from = m.end > m.begin ? m.end : m.end < n ? m.end + code_point(text.substr(m.end)).size : n + 1;
+      }
+    }
+    if (done < n) visit(done, n, false);
+  }
+
+  void matches(const CompiledStep& c, size_t step, const Stretch& s) {
+    const auto emit = [&](size_t begin, size_t end) {
+      split(step + 1, {s.text.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
+    };
+    const bool invert = c.step.invert;
+    // The part before, which may still grow.
+    size_t begin = 0, end = 0;
+    bool open = false, before = false;
+    const auto join = [&](size_t b, size_t e, bool with_last) {
+      if (open && with_last) {
+        end = e;
+        return;
+      }
+      if (open) emit(begin, end);
+      open = true, begin = b, end = e;
+    };
+    each_match(c, s.text, [&](size_t b, size_t e, bool match) {
+      match = match != invert;
+      switch (c.step.behavior) {
+        case Behavior::kIsolated:
+          return emit(b, e);
+        case Behavior::kRemoved:
+          return match ? void() : emit(b, e);
+        case Behavior::kContiguous:
+          join(b, e, match == before);
+          break;
+        case Behavior::kWithPrevious:
+          join(b, e, match && !before);
+          break;
+        case Behavior::kWithNext:
+          join(b, e, !match && before);
+          break;
+      }
+      before = match;
+    });
+    if (open) emit(begin, end);
+  }
+
+  void byte_level(const CompiledStep& c, size_t step, const Stretch& s) {
+    if (c.step.prefix_space && !s.continued && s.text[0] != ' ') {
+      std::string& text = m_.steps[step];
+      text.assign(" ").append(s.text);
+      const char* const limit = limit_;
+      limit_ = text.data() + text.size();
+      c.step.use_regex ? matches(c, step, {text, s.at_start, s.continued}) : split(step + 1, {text, s.at_start, false});
+      limit_ = limit;
+      return;
+    }
+    c.step.use_regex ? matches(c, step, s) : split(step + 1, s);
+  }
+
+  void metaspace(const CompiledStep& c, size_t step, const Stretch& s) {
+    std::string& text = m_.steps[step];
+    text.clear();
+    const std::string& mark = c.step.pattern;
+    const bool marked = s.text.starts_with(' ') || s.text.starts_with(mark);
+    const bool wanted = c.step.prepend == Prepend::kAlways || (c.step.prepend == Prepend::kFirst && s.at_start);
+    if (wanted && !marked && !s.continued) text += mark;
+    replace_all(text, s.text, " ", mark);
+    const char* const limit = limit_;
+    limit_ = text.data() + text.size();
+    const std::string_view whole = text;
+    size_t begin = 0;
+    while (c.step.split && begin < whole.size()) {
+      const size_t end =
+          std::min(whole.find(mark, begin + (whole.substr(begin).starts_with(mark) ? mark.size() : 0)), whole.size());
+      split(step + 1, {whole.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
+      begin = end;
+    }
+    if (begin < whole.size()) split(step + 1, {whole, s.at_start, s.continued});
+    limit_ = limit;
+  }
+
+  const Parts& p_;
+  Memory& m_;
+  std::vector<int32_t>& out_;
+  const char* limit_ = nullptr;  // the end of the buffer of the current text
+  bool valid_ = false;
+};
+
+}  // namespace
+
+std::string_view normalized(const std::vector<NormalStep>& steps, std::string_view text, bool continued,
+                            std::string (&buffers)[2]) {
+  int last = 1;
+  const auto next = [&]() -> std::string& {
+    last = 1 - last;
+    buffers[last].clear();
+    return buffers[last];
+  };
+  for (const NormalStep& s : steps) {
+    switch (s.kind) {
+      case NormalStep::Kind::kNfc:
+      case NormalStep::Kind::kNfd:
+      case NormalStep::Kind::kNfkc:
+      case NormalStep::Kind::kNfkd: {
+        const auto form = static_cast<NormalForm>(s.kind);
+        if (surely_normal(text, form)) break;
+        std::string& out = next();
+        append_normal(out, text, form);
+        text = out;
+        break;
+      }
+      case NormalStep::Kind::kPrepend: {
+        if (text.empty() || continued) break;
+        std::string& out = next();
+        out.append(s.to).append(text);
+        text = out;
+        break;
+      }
+      case NormalStep::Kind::kReplace: {
+        if (text.find(s.from) == text.npos) break;
+        std::string& out = next();
+        out.reserve(text.size() + text.size() / 2);
+        replace_all(out, text, s.from, s.to);
+        text = out;
+        break;
+      }
+      case NormalStep::Kind::kStrip:
+        if (s.left && !continued) text.remove_prefix(white_prefix(text));
+        if (s.right) text.remove_suffix(white_suffix(text));
+        break;
+    }
+  }
+  return text;
+}
+
+void encode(const Parts& parts, std::string_view text, const Ranges& specials, bool continued,
+            std::vector<int32_t>& out) {
+  std::unique_ptr<Memory> memory = parts.borrow();
+  out.reserve(out.size() + text.size() / 4 + 16);
+  Encoder(parts, *memory, out).document(text, specials, continued);
+  parts.give_back(std::move(memory));
+}
+
+}  // namespace weft::text

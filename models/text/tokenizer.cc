@@ -1,0 +1,173 @@
+#include "models/text/tokenizer.h"
+
+#include <algorithm>
+
+#include "framework/base/error.h"
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "models/text/parts.h"
+
+namespace weft::text {
+namespace {
+
+/// The end token that tokenizer_config.json names; "" if there is none.
+std::string named_end(const std::string& folder) {
+  const std::string path = folder + "/tokenizer_config.json";
+  if (!io::exists(path) || io::is_folder(path)) return "";
+  const io::Json json = io::parse_json(io::read_file(path, int64_t{64} << 20), path);
+  if (!json.is_object()) return "";
+  const auto end = json.find("eos_token");
+  if (end == json.end()) return "";
+  if (end->is_object() && end->contains("content") && (*end)["content"].is_string()) return (*end)["content"];
+  return end->is_string() ? end->get<std::string>() : "";
+}
+
+/// The end token of the usual names, for a tokenizer.json alone.
+constexpr const char* kEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+
+int32_t end_id(const Description& d, const std::string& folder) {
+  const auto special = [&](const std::string& content) {
+    for (const AddedToken& t : d.added)
+      if (t.content == content) return t.id;
+    return -1;
+  };
+  if (const std::string named = named_end(folder); !named.empty()) return special(named);
+  for (const char* name : kEnds)
+    if (const int32_t id = special(name); id >= 0) return id;
+  return -1;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> Tokenizer::open(const std::string& path, const std::string& pre) {
+  const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path;
+  WEFT_CHECK_AS(kNotFound, io::exists(file), path, ": there is no tokenizer.json; need one, or a .gguf file");
+  WEFT_CHECK(pre.empty(), file, ": --pre names the pattern of a GGUF file; drop it");
+  Description d = read_tokenizer_json(io::read_file(file, int64_t{1} << 30), file);
+  d.end_of_text = end_id(d, io::folder_of(file));
+  return std::make_shared<Tokenizer>(std::move(d));
+}
+
+Tokenizer::Tokenizer(Description description) : parts_(std::make_unique<Parts>(std::move(description))) {}
+Tokenizer::~Tokenizer() = default;
+
+std::string Tokenizer::name() const {
+  // The end token is part of a prepared text.
+  const Description& d = parts_->d;
+  return str_cat(d.style, "-", io::hex64(io::checksum(str_cat(io::hex64(d.hash), " ", d.end_of_text))));
+}
+
+int64_t Tokenizer::vocab_size() const { return parts_->vocab; }
+int32_t Tokenizer::end_of_text() const { return parts_->d.end_of_text; }
+std::span<const int32_t> Tokenizer::before() const { return parts_->d.before; }
+std::span<const int32_t> Tokenizer::after() const { return parts_->d.after; }
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> out;
+  text::encode(*parts_, text, {}, false, out);
+  return out;
+}
+
+std::vector<int32_t> Tokenizer::encode_continued(std::string_view text) const {
+  std::vector<int32_t> out;
+  text::encode(*parts_, text, {}, true, out);
+  return out;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::span<const Segment> segments, bool add_special) const {
+  std::string text;
+  Ranges specials;
+  for (const Segment& s : segments) {
+    if (s.special && !s.text.empty()) {
+      if (!specials.empty() && specials.back().second == text.size())
+        specials.back().second += s.text.size();
+      else
+        specials.emplace_back(text.size(), text.size() + s.text.size());
+    }
+    text += s.text;
+  }
+  std::vector<int32_t> out;
+  if (add_special) out = parts_->d.before;
+  text::encode(*parts_, text, specials, false, out);
+  if (add_special) out.insert(out.end(), parts_->d.after.begin(), parts_->d.after.end());
+  return out;
+}
+
+size_t Tokenizer::cut(std::string_view text, size_t most) const { return text::cut(*parts_, text, most); }
+
+void Tokenizer::encode_parts(std::string_view text, size_t part_bytes, const data::IdSink& sink) const {
+  std::vector<int32_t> ids;
+  for (bool continued = false; !text.empty(); continued = true) {
+    size_t n = text.size();
+    // Without a place to cut, the part grows.
+    for (size_t most = std::max<size_t>(part_bytes, 16); most < text.size(); most *= 2)
+      if ((n = cut(text, most)) != 0) break;
+    if (n == 0) n = text.size();
+    ids.clear();
+    text::encode(*parts_, text.substr(0, n), {}, continued, ids);
+    sink(ids);
+    text.remove_prefix(n);
+  }
+}
+
+namespace {
+
+std::string decoded(const Parts& p, std::span<const int32_t> ids, bool specials) {
+  std::string out;
+  bool first = p.drop_first;
+  for (int32_t id : ids) {
+    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < p.vocab, "decode: got token ", id, "; need 0 to ", p.vocab - 1);
+    const auto i = static_cast<size_t>(id);
+    if (!specials && p.special[i]) continue;
+    const std::string& bytes = p.bytes[i];
+    if (first)
+      std::copy_if(bytes.begin(), bytes.end(), std::back_inserter(out), [](char c) { return c != ' '; });
+    else
+      out += bytes;
+    first = false;
+  }
+  for (const DecodeStep& s : p.joined) decode_step(s, out);
+  return out;
+}
+
+}  // namespace
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const { return decoded(*parts_, ids, true); }
+std::string Tokenizer::decode_plain(std::span<const int32_t> ids) const { return decoded(*parts_, ids, false); }
+
+std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+  const auto at = parts_->ids.find(std::string(token));
+  return at == parts_->ids.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::string Tokenizer::token(int32_t id) const {
+  WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < parts_->vocab, "token: got id ", id, "; need 0 to ", parts_->vocab - 1);
+  return parts_->names[static_cast<size_t>(id)];
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  return id >= 0 && id < parts_->vocab && parts_->special[static_cast<size_t>(id)];
+}
+
+std::string Tokenizer::describe() const {
+  const Parts& p = *parts_;
+  constexpr const char* kCuts[] = {"nowhere", "at line ends", "before spaces", "before spaces"};
+  std::string out = str_cat("name ", name(), "\nids ", p.vocab, "\nadded tokens ", p.d.added.size(), ", special ",
+                            std::count(p.special.begin(), p.special.end(), true), "\nend of text ",
+                            p.d.end_of_text < 0 ? "none" : p.names[static_cast<size_t>(p.d.end_of_text)],
+                            "\nlarge texts are cut ", kCuts[static_cast<int>(p.cut)], "\nbytes without a token ",
+                            p.d.byte_level || p.d.byte_fallback ? p.bpe.missing_bytes() : 256, "\n");
+  for (const std::vector<int32_t>* side : {&p.d.before, &p.d.after}) {
+    out += side == &p.d.before ? "before a text" : "after a text";
+    for (int32_t id : *side) out += " " + p.names[static_cast<size_t>(id)];
+    out += side->empty() ? " nothing\n" : "\n";
+  }
+  for (const CompiledStep& c : p.steps)
+    if (c.regex)
+      out += str_cat("pattern ", c.known ? c.known->name : "by PCRE2", c.known && c.known->scan ? ", scanned" : "",
+                     ": ", c.regex->pattern(), "\n");
+  return out;
+}
+
+}  // namespace weft::text
