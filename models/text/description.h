@@ -62,5 +62,7 @@ struct Description {
 
 /// Reads a tokenizer.json. `text` is its content, `where` its path.
 Description read_tokenizer_json(std::string_view text, const std::string& where);
+/// Reads the tokenizer of a GGUF file. `pre` replaces the name of the pattern in the file.
+Description read_gguf_tokenizer(const std::string& path, const std::string& pre);
 
 }  // namespace weft::text
