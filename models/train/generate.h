@@ -17,6 +17,7 @@ struct SampleOptions {
   double min_p = 0;        // without tokens whose probability is below this times the largest
   double repetition_penalty = 1;  // divides positive logits of tokens in the text, and multiplies negative ones
   uint64_t seed = 0;
+  int64_t vocab = 0;  // choose among the tokens below this: rows of a head that no token has; 0: among all
 };
 
 /// Draws a token from the distribution defined by `logits` and the options. `draw` is uniform on [0, 1).
@@ -65,6 +66,28 @@ Tensor target_log_probs(const nn::LanguageModel& model, const Tensor& tokens, co
 /// Log-probability of each token but the first, given the tokens before it. If the text is longer than the context,
 /// each token is given at least half a context.
 std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens);
+
+/// The log-probability of a continuation after its context, in nats.
+struct ContinuationScore {
+  double logprob = 0;
+  bool greedy = true;  // each token is the likeliest one
+  int64_t tokens = 0;
+};
+
+/// Scores continuations as lm-evaluation-harness does. If context and continuation are longer than the model's context
+/// and one token, their beginning is left out.
+class ContinuationScorer {
+ public:
+  explicit ContinuationScorer(const nn::LanguageModel& model);
+  ~ContinuationScorer();
+  /// Both have at least one token, and the continuation at most as many as the model's context.
+  ContinuationScore operator()(std::span<const int32_t> context, std::span<const int32_t> continuation) const;
+  int64_t captures() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// main() of the programs //models/FAMILY:generate and :score.
 int generate_main(int argc, char** argv, const nn::ModelFamily& family);

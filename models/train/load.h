@@ -24,19 +24,22 @@ Flags model_flags(ModelOptions& options, Flags more);
 
 struct LoadedModel {
   std::unique_ptr<nn::LanguageModel> model;          // in eval mode
-  std::shared_ptr<const data::Tokenizer> tokenizer;  // null with hf: its tokens are ids
+  std::shared_ptr<const data::Tokenizer> tokenizer;  // null if it was not asked for
+  std::vector<int32_t> end_ids;                      // tokens that end a text
+  std::string folder;                                // with hf: its folder, or its GGUF file
 };
 
 /// The ids in a file, separated by white space. Throws InvalidArgument, naming the file, for other texts and for ids
 /// that the model does not have.
 std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& model);
 
-/// Throws UsageError if the model has no tokenizer. `flag`: the flag whose text needs one.
-void need_tokenizer(const ModelOptions& options, const char* flag);
-
 /// The model of options.hf, or of a checkpoint folder, or of the newest folder in it. Computes activations in
 /// options.dtype and stores in this dtype all weights that layers would convert to it. Throws one sentence for a bad
-/// option, and for a missing or damaged model or another family's model.
-LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options);
+/// option, and for a missing or damaged model or another family's model. `text`: with its tokenizer.
+LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options, bool text = false);
+
+/// The end tokens of a folder of transformers, by eos_token_id of generation_config.json, else of config.json, or of a
+/// GGUF file.
+std::vector<int32_t> read_end_ids(const std::string& folder);
 
 }  // namespace weft::train

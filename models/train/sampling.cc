@@ -204,7 +204,8 @@ std::vector<int32_t> generate(TokenDecoder& decoder, std::vector<int32_t> prompt
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     if (options.repetition_penalty != 1) penalize(logits, all, options.repetition_penalty);
     const double draw = static_cast<double>(data::mix64(options.seed * 0x9e3779b97f4a7c15u + i) >> 11) * 0x1p-53;
-    const int32_t id = sample_token(logits, options, draw);
+    const size_t tokens = options.vocab > 0 ? std::min<size_t>(options.vocab, logits.size()) : logits.size();
+    const int32_t id = sample_token(std::span(logits).first(tokens), options, draw);
     all.push_back(id);
     made.push_back(id);
     if ((emit && !emit(id)) || i + 1 == options.max_new_tokens) break;
@@ -244,6 +245,57 @@ std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_
     done = end;
   }
   return out;
+}
+
+struct ContinuationScorer::State {
+  const nn::LanguageModel& model;
+  // tokens, targets [1, T] -> f32 [2, T]: log-probabilities, and 1 where the target is the likeliest token
+  Compiled<std::function<Tensor(Tensor, Tensor)>> step;
+};
+
+ContinuationScorer::ContinuationScorer(const nn::LanguageModel& model)
+    : state_(new State{model, compile(std::function([&model](Tensor x, Tensor y) {
+                         NoGrad inside;
+                         const Tensor log_probs = log_softmax(model.logits(x).to(kFloat32), -1);
+                         const Tensor chosen = gather(log_probs, -1, y.unsqueeze(-1)).squeeze(-1);
+                         return concat({chosen, eq(argmax(log_probs, -1), y.to(kInt64)).to(kFloat32)}, 0, {});
+                       }))}) {}
+ContinuationScorer::~ContinuationScorer() = default;
+int64_t ContinuationScorer::captures() const { return state_->step.stats().captures; }
+
+ContinuationScore ContinuationScorer::operator()(std::span<const int32_t> context,
+                                                 std::span<const int32_t> continuation) const {
+  const nn::LanguageModel& model = state_->model;
+  const auto scored = static_cast<int64_t>(continuation.size());
+  WEFT_CHECK(!context.empty() && scored > 0, "score: got ", context.size(), " tokens of context and ", scored,
+             " of continuation; need at least one each");
+  WEFT_CHECK(scored <= model.context(), "score: a continuation has ", scored, " tokens; need at most the context, ",
+             model.context());
+  std::vector<int32_t> ids(context.begin(), context.end());
+  ids.insert(ids.end(), continuation.begin(), continuation.end());
+  for (int32_t id : ids)
+    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model has tokens 0 to ",
+                  model.vocab() - 1);
+  const auto most = static_cast<size_t>(model.context()) + 1;
+  if (ids.size() > most) ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(most));
+  // Padding is behind all tokens, which do not see it.
+  const auto count = static_cast<int64_t>(ids.size()) - 1;
+  const auto up = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(count, kLeastChunk))));
+  const int64_t size = std::min(up, model.context());
+  std::vector<int32_t> x(ids.begin(), ids.end() - 1), y(ids.begin() + 1, ids.end());
+  x.resize(static_cast<size_t>(size), 0);
+  y.resize(static_cast<size_t>(size), 0);
+  NoGrad guard;
+  const auto row = [&](const std::vector<int32_t>& v) {
+    return Tensor::from_vector<int32_t>(v, {1, size}).to(model.device());
+  };
+  const std::vector<double> out = state_->step(row(x), row(y)).to_vector<double>();
+  ContinuationScore score{.tokens = scored};
+  for (int64_t i = count - scored; i < count; ++i) {
+    score.logprob += out[static_cast<size_t>(i)];
+    score.greedy = score.greedy && out[static_cast<size_t>(size + i)] == 1;
+  }
+  return score;
 }
 
 }  // namespace weft::train

@@ -143,7 +143,7 @@ LAYERS = {
     "models/weights": room(["models/nn", "framework/io", "ops/core"], wing = True, planning = True),
     # The loop knows families through nn::ModelFamily only; the programs of a family stand on it.
     "models/train": room(
-        [".", "framework/cli", "models/data", "models/text", "models/weights", "distributed/launch"],
+        [".", "framework/cli", "models/data", "models/text", "models/text/template", "models/weights", "distributed/launch"],
         wing = True,
         planning = True,
     ),

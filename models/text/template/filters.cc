@@ -145,8 +145,9 @@ Value unique(In& in, const Value& v, const Arguments& a) {
 size_t positional(const Arguments& a) { return a.values.size() - a.names.size(); }
 
 Arguments rest(const Arguments& a, size_t begin) {
-  begin = std::min(begin, positional(a));
-  return {{a.values.begin() + begin, a.values.end()}, a.names};
+  Arguments r = a;
+  r.values.erase(r.values.begin(), r.values.begin() + static_cast<ptrdiff_t>(std::min(begin, positional(a))));
+  return r;
 }
 
 // The elements that select and map read: none of a value that is false.
@@ -156,14 +157,15 @@ std::vector<Value> some_elements(In& in, const Value& v) { return truth(v) ? in.
 template <bool kAttribute, bool kWanted>
 Value select(In& in, const Value& v, const Arguments& a) {
   if (kAttribute && positional(a) == 0) in.heap.fail("selectattr: need the name of an attribute");
-  const Value attribute = kAttribute ? a.values[0] : Value();
-  const Arguments more = rest(a, kAttribute);
-  const bool tested = positional(more) > 0;
-  const std::string name = tested ? in.text(more.values[0], "select").bytes() : "";
-  const Arguments given = rest(more, 1);
-  std::vector<Value> kept;
-  for (Value& item : some_elements(in, v)) {
-    const Value key = kAttribute ? key_of(in, item, attribute, true) : item;
+  const size_t at = kAttribute;  // of the name of the test
+  const bool tested = positional(a) > at;
+  std::string name;
+  if (tested) name = in.text(a.values[at], "select").bytes();
+  const Arguments given = rest(a, at + 1);
+  std::vector<Value> all = some_elements(in, v), kept;
+  for (Value& item : all) {
+    Value key = item;
+    if constexpr (kAttribute) key = key_of(in, item, a.values[0], true);
     if ((tested ? in.test(name, key, given) : truth(key)) == kWanted) kept.push_back(std::move(item));
   }
   return in.heap.list(std::move(kept));
@@ -244,7 +246,8 @@ template <bool kLast>
 Value end_of(In& in, const Value& v, const Arguments& a) {
   in.bind(kLast ? "last" : "first", a, {});
   const std::vector<Value> all = in.elements(v);
-  return all.empty() ? Value() : kLast ? all.back() : all.front();
+  if (all.empty()) return {};
+  return kLast ? all.back() : all.front();
 }
 
 Value reverse(In& in, const Value& v, const Arguments& a) {
