@@ -11,10 +11,10 @@ namespace weft::train {
 
 struct SampleOptions {
   int64_t max_new_tokens = 200;
-  double temperature = 1;  // 0: always the most likely token
-  int64_t top_k = 0;       // choose among the k most likely tokens; 0: among all
-  double top_p = 1;        // choose among the fewest most likely tokens whose probabilities add up to this
-  double min_p = 0;        // without tokens whose probability is below this times the largest
+  double temperature = 1;         // 0: always the most likely token
+  int64_t top_k = 0;              // choose among the k most likely tokens; 0: among all
+  double top_p = 1;               // choose among the fewest most likely tokens whose probabilities add up to this
+  double min_p = 0;               // without tokens whose probability is below this times the largest
   double repetition_penalty = 1;  // divides positive logits of tokens in the text, and multiplies negative ones
   uint64_t seed = 0;
   int64_t vocab = 0;  // choose among the tokens below this: rows of a head that no token has; 0: among all

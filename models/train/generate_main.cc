@@ -28,9 +28,8 @@ std::string json_of(const std::vector<int32_t>& prompt, const std::vector<int32_
   if (stream) j["text"] = stream->text();
   j["finish"] = stream ? stream->finish() : "length";
   const auto later = static_cast<double>(made.size()) - 1;
-  j["timings"] = {{"prompt_ms", prompt_ms},
-                  {"token_ms", later > 0 ? (total_ms - prompt_ms) / later : 0},
-                  {"total_ms", total_ms}};
+  j["timings"] = {
+      {"prompt_ms", prompt_ms}, {"token_ms", later > 0 ? (total_ms - prompt_ms) / later : 0}, {"total_ms", total_ms}};
   return io::write_json(j);
 }
 

@@ -8,8 +8,8 @@
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "framework/tensor/storage.h"
-#include "models/train/checkpoint.h"
 #include "models/text/tokenizer.h"
+#include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/weights/load.h"
 

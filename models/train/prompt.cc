@@ -18,8 +18,7 @@ Flags prompt_flags(PromptOptions& o) {
   return {
       {"chat", &o.chat, "--prompt is a user's message, which the chat template puts into a conversation"},
       {"system", &o.system, "with --chat: the system's message"},
-      {"chat_template",
-       &o.chat_template,
+      {"chat_template", &o.chat_template,
        "with --chat: a file with a template, or chatml, llama2, llama3, mistral or zephyr; empty: the model's own"},
       {"raw", &o.raw, "no tokens around the prompt, such as the one that begins a text"},
   };
@@ -61,7 +60,8 @@ std::string template_of(const io::Json& config) {
 
 TemplateText template_of_gguf(const std::string& path) {
   const io::GgufFile file(path);
-  TemplateText t{std::string(file.text("tokenizer.chat_template").value_or("")), path + ": tokenizer.chat_template", {}};
+  TemplateText t{
+      std::string(file.text("tokenizer.chat_template").value_or("")), path + ": tokenizer.chat_template", {}};
   const std::vector<std::string_view> tokens = file.texts("tokenizer.ggml.tokens");
   for (const char* name : {"bos", "eos", "unknown", "padding"})
     if (const auto id = file.integer(str_cat("tokenizer.ggml.", name, "_token_id"));
@@ -104,8 +104,9 @@ TemplateText find_template(const LoadedModel& m, const std::string& asked) {
     t.name = io::resolve_path(asked);
     t.source = io::read_file(t.name);
   }
-  WEFT_CHECK_AS(kNotFound, !t.source.empty(), m.folder.empty() ? "--chat" : m.folder,
-                ": the model has no chat template; need --chat_template FILE, chatml, llama2, llama3, mistral or zephyr");
+  WEFT_CHECK_AS(
+      kNotFound, !t.source.empty(), m.folder.empty() ? "--chat" : m.folder,
+      ": the model has no chat template; need --chat_template FILE, chatml, llama2, llama3, mistral or zephyr");
   return t;
 }
 
@@ -158,8 +159,7 @@ std::string TextStream::add(int32_t id) {
   constexpr size_t kMostWindow = 32;
   if (window_.size() > kMostWindow) window_.erase(window_.begin(), window_.begin() + kMostWindow / 2);
   size_t stop = text_.npos;
-  for (const std::string& s : stops_)
-    stop = std::min(stop, text_.find(s, old >= s.size() ? old - s.size() + 1 : 0));
+  for (const std::string& s : stops_) stop = std::min(stop, text_.find(s, old >= s.size() ? old - s.size() + 1 : 0));
   if (stop != text_.npos) {
     text_.resize(stop);
     finish_ = "stop";

@@ -165,7 +165,9 @@ void TokenDecoder::forget() {
   state_->held = 0;
 }
 int64_t TokenDecoder::held() const { return state_->held; }
-int64_t TokenDecoder::captures() const { return state_->captures + (state_->step ? state_->step->stats().captures : 0); }
+int64_t TokenDecoder::captures() const {
+  return state_->captures + (state_->step ? state_->step->stats().captures : 0);
+}
 const nn::LanguageModel& TokenDecoder::model() const { return state_->model; }
 
 void penalize(std::span<float> logits, std::span<const int32_t> text, double penalty) {

@@ -91,8 +91,7 @@ int score_main(int argc, char** argv, const nn::ModelFamily& family) {
       {
           {"text", &text, "text file to score"},
           {"tokens", &tokens, "file of token ids separated by white space, instead of --text"},
-          {"pairs",
-           &pairs,
+          {"pairs", &pairs,
            "instead of --text: file with one JSON object {context, continuation} a line; prints {logprob, greedy, "
            "tokens} of each continuation, with the rules of lm-evaluation-harness"},
           {"out", &out, "file for one JSON object {token, logprob} a line and {loss, perplexity, tokens} at the end"},
