@@ -26,8 +26,8 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& options
 /// Divides the positive logits of the tokens in `text` by `penalty`, and multiplies the negative ones; each token once.
 void penalize(std::span<float> logits, std::span<const int32_t> text, double penalty);
 
-/// A model and the tokens that it has read, one text after another. Prompts are read in chunks of at most 512 tokens, the
-/// last of which is padded to 8, 16, ... or 512, so prompts of all lengths need few captures.
+/// A model and the tokens that it has read, one text after another. Prompts are read in chunks of at most 512 tokens.
+/// The last chunk is padded to 8, 16, ... or 512 tokens, so prompts of all lengths need few captures.
 class TokenDecoder {
  public:
   /// `tokens`: the length of the texts, as far as it is known. The KV cache has room for them, rounded up to a power of

@@ -21,12 +21,12 @@ namespace {
 
 // Prompt, new ids and text of a run, and its times.
 std::string json_of(const std::vector<int32_t>& prompt, const std::vector<int32_t>& made, const TextStream* stream,
-                    double prompt_ms, double total_ms) {
+                    bool ended, double prompt_ms, double total_ms) {
   io::OrderedJson j;
   j["prompt_ids"] = prompt;
   j["ids"] = made;
   if (stream) j["text"] = stream->text();
-  j["finish"] = stream ? stream->finish() : "length";
+  j["finish"] = stream ? stream->finish() : ended ? "end" : "length";
   const auto later = static_cast<double>(made.size()) - 1;
   j["timings"] = {
       {"prompt_ms", prompt_ms}, {"token_ms", later > 0 ? (total_ms - prompt_ms) / later : 0}, {"total_ms", total_ms}};
@@ -80,12 +80,12 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
       if (first == 0) first = internal::now_us();
       const std::string text = stream ? stream->add(id) : str_cat(id, " ");
       if (!json) std::cout << text << std::flush;
-      return !interrupted() && !(stream && stream->ended());
+      return !interrupted() && !(stream ? stream->ended() : m.ends(id));
     });
     const double end = internal::now_us();
     if (json)
-      std::cout << json_of(ids, made, stream ? &*stream : nullptr, first == 0 ? 0 : (first - begin) / 1e3,
-                           (end - begin) / 1e3);
+      std::cout << json_of(ids, made, stream ? &*stream : nullptr, !made.empty() && m.ends(made.back()),
+                           first == 0 ? 0 : (first - begin) / 1e3, (end - begin) / 1e3);
     else if (stream)
       std::cout << stream->rest();
     std::cout << "\n";

@@ -1,5 +1,6 @@
 // Loads a trained model from a checkpoint for inference, and defines the flags that select it.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct LoadedModel {
   std::shared_ptr<const data::Tokenizer> tokenizer;  // null if it was not asked for
   std::vector<int32_t> end_ids;                      // tokens that end a text
   std::string folder;                                // with hf: its folder, or its GGUF file
+
+  bool ends(int32_t id) const { return std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end(); }
 };
 
 /// The ids in a file, separated by white space. Throws InvalidArgument, naming the file, for other texts and for ids

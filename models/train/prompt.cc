@@ -143,7 +143,7 @@ TextStream::TextStream(const LoadedModel& model, std::vector<std::string> stops,
 }
 
 std::string TextStream::add(int32_t id) {
-  if (std::find(model_.end_ids.begin(), model_.end_ids.end(), id) != model_.end_ids.end()) {
+  if (model_.ends(id)) {
     finish_ = "end";
     return {};
   }

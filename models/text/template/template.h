@@ -1,7 +1,7 @@
 // Chat templates: an interpreter of the part of Jinja that the templates of models use. Loops, conditions, macros,
 // namespaces, filters, tests and methods of strings, lists and mappings give the text of jinja2 as transformers
-// configures it: trim_blocks, lstrip_blocks, loop controls, tojson as Python's json writes. Unknown names of statements,
-// filters, tests and methods are errors with their line.
+// configures it (trim_blocks, lstrip_blocks, loop controls, tojson as Python's json writes). Unknown names of
+// statements, filters, tests and methods are errors with their line.
 #pragma once
 #include <cstdint>
 #include <map>
