@@ -141,6 +141,73 @@ TEST_P(Generate, NextLogitsAreTheLastOnes) {
   }
 }
 
+// The greedy tokens after prompts of all lengths are the tokens that a cache reads one by one, and chunks of few sizes
+// need few captures.
+TEST_P(Generate, PromptsOfAllLengthsNeedFewCaptures) {
+  nn::ConfigMap fields = kSmall;
+  fields["context"] = "512";
+  const auto model = make(GetParam(), fields);
+  train::TokenDecoder decoder(*model, 512), single(*model, 512);
+  for (int64_t i = 0; i < 100; ++i) {
+    const std::vector<int32_t> prompt = prompt_of(1 + i * 299 / 99, 97);
+    const train::SampleOptions options{.max_new_tokens = 4, .temperature = 0};
+    const std::vector<int32_t> got = train::generate(decoder, prompt, options);
+    if (i % 9 != 0) continue;
+    std::vector<int32_t> want;
+    single.forget();
+    std::vector<float> logits;
+    for (int32_t id : prompt) logits = single.read({&id, 1});
+    for (int64_t k = 0; k < 4; ++k) {
+      want.push_back(train::sample_token(logits, options, 0));
+      logits = single.read({&want.back(), 1});
+    }
+    EXPECT_EQ(got, want) << "prompt of " << prompt.size();
+  }
+  EXPECT_LE(decoder.captures(), 8);
+  EXPECT_EQ(single.captures(), 1);
+}
+
+// Near the end of the context there is no room for padding.
+TEST_P(Generate, PromptsFillTheContext) {
+  nn::ConfigMap fields = kSmall;
+  fields["context"] = "75";
+  const auto model = make(GetParam(), fields);
+  train::TokenDecoder decoder(*model, 75);
+  const std::vector<int32_t> prompt = prompt_of(75, 97);
+  NoGrad guard;
+  for (int64_t first : {75, 70, 64, 3}) {
+    decoder.forget();
+    std::vector<float> logits;
+    for (int64_t at = 0; at < 75; at += first)
+      logits = decoder.read(std::span(prompt).subspan(at, std::min<int64_t>(first, 75 - at)));
+    EXPECT_EQ(decoder.held(), 75);
+    const Tensor want = select(select(model->logits(Tensor::from_vector<int32_t>(prompt, {1, 75})), 0, 0), 0, 74);
+    EXPECT_TRUE(close(Tensor::from_vector<float>(logits, {97}), want.contiguous(), kFloat32, kRoundings)) << first;
+  }
+}
+
+TEST_P(Generate, ContinuationsHaveTheScoresOfTheirTokens) {
+  nn::ConfigMap fields = kSmall;
+  fields["context"] = "64";
+  const auto model = make(GetParam(), fields);
+  const train::ContinuationScorer scorer(*model);
+  for (const auto& [context, count] : {std::pair(1, 1), std::pair(5, 3), std::pair(40, 24), std::pair(41, 24)}) {
+    const std::vector<int32_t> all = prompt_of(context + count, 97);
+    const auto s = scorer(std::span(all).first(context), std::span(all).subspan(context));
+    const std::vector<double> each = train::score(*model, all);
+    double want = 0;
+    for (int64_t i = 0; i < count; ++i) want += each[each.size() - 1 - i];
+    EXPECT_NEAR(s.logprob, want, 1e-4 * static_cast<double>(count)) << context << " + " << count;
+    EXPECT_EQ(s.tokens, count);
+    const auto next =
+        train::generate(*model, {all.begin(), all.begin() + context}, {.max_new_tokens = 1, .temperature = 0});
+    EXPECT_TRUE(scorer(std::span(all).first(context), next).greedy);
+    const std::vector<int32_t> other{next[0] == 0 ? 1 : 0};
+    EXPECT_FALSE(scorer(std::span(all).first(context), other).greedy);
+  }
+  EXPECT_LE(scorer.captures(), 2);
+}
+
 TEST_P(Generate, CacheHasTheDtypeOfTheActivations) {
   for (bool converted : {false, true}) {
     const auto model = make(GetParam(), kSmall);

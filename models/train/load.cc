@@ -5,7 +5,10 @@
 
 #include "framework/base/one_line.h"
 #include "framework/io/file.h"
+#include "framework/io/gguf.h"
+#include "framework/io/json.h"
 #include "framework/tensor/storage.h"
+#include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/weights/load.h"
@@ -41,11 +44,14 @@ void set_weights(nn::LanguageModel& model, const std::string& dtype, Device devi
   model.eval();
 }
 
-LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device device) {
+LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device device, bool text) {
   const weights::HfModel hf = weights::open_hf(o.hf, o.context, family.name);
   const std::string file = hf.config_path();
   std::vector<std::string> notes = hf.config.notes(file);
-  LoadedModel m;
+  LoadedModel m{.folder = hf.folder};
+  if (text) m.tokenizer = text::Tokenizer::open(hf.folder);
+  m.end_ids = read_end_ids(hf.folder);
+  if (m.end_ids.empty() && text && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
   m.model = weights::with_names(hf.config, file, [&] {
     return family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
   });
@@ -76,18 +82,41 @@ std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& 
   return ids;
 }
 
-void need_tokenizer(const ModelOptions& o, const char* flag) {
-  if (!o.hf.empty())
-    usage_error(str_cat("--hf: Weft reads no tokenizers of transformers yet; need --tokens FILE instead of ", flag));
+std::vector<int32_t> read_end_ids(const std::string& folder) {
+  std::vector<int32_t> ids;
+  const auto add = [&](const std::string& file, int64_t id) {
+    WEFT_CHECK(id >= 0 && id <= INT32_MAX, file, ": field 'eos_token_id' has ", id, "; need a token");
+    ids.push_back(static_cast<int32_t>(id));
+  };
+  if (folder.ends_with(".gguf")) {
+    const io::GgufFile file(folder);
+    for (const char* name : {"eos", "eot"})
+      if (const auto id = file.integer(str_cat("tokenizer.ggml.", name, "_token_id"))) add(folder, *id);
+    return ids;
+  }
+  for (const char* name : {"/generation_config.json", "/config.json"}) {
+    const std::string file = folder + name;
+    if (!io::exists(file)) continue;
+    const io::Json config = io::parse_json(io::read_file(file), file);
+    const auto eos = config.is_object() ? config.find("eos_token_id") : config.end();
+    if (eos == config.end() || eos->is_null()) continue;
+    for (const io::Json& id : eos->is_array() ? *eos : io::Json::array({*eos})) {
+      WEFT_CHECK(id.is_number_integer(), file, ": field 'eos_token_id' is '", one_line(id.dump(), 40),
+                 "'; need a whole number or a list of them");
+      add(file, id.get<int64_t>());
+    }
+    return ids;
+  }
+  return ids;
 }
 
-LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
+LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, bool text) {
   if (o.checkpoint.empty() == o.hf.empty())
     usage_error("need one of --checkpoint, a folder that a train program wrote, and --hf, a model of transformers");
   if (o.dtype != "f32" && o.dtype != "bf16" && o.dtype != "f16")
     usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
   const Device device = parse_device(o.device);
-  if (!o.hf.empty()) return load_hf(family, o, device);
+  if (!o.hf.empty()) return load_hf(family, o, device, text);
   if (o.context > 0) usage_error(str_cat("--context: got ", o.context, "; need --hf, or drop the flag"));
   const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);

@@ -1,5 +1,6 @@
 // Loads a trained model from a checkpoint for inference, and defines the flags that select it.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,19 +25,24 @@ Flags model_flags(ModelOptions& options, Flags more);
 
 struct LoadedModel {
   std::unique_ptr<nn::LanguageModel> model;          // in eval mode
-  std::shared_ptr<const data::Tokenizer> tokenizer;  // null with hf: its tokens are ids
+  std::shared_ptr<const data::Tokenizer> tokenizer;  // null if it was not asked for
+  std::vector<int32_t> end_ids;                      // tokens that end a text
+  std::string folder;                                // with hf: its folder, or its GGUF file
+
+  bool ends(int32_t id) const { return std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end(); }
 };
 
 /// The ids in a file, separated by white space. Throws InvalidArgument, naming the file, for other texts and for ids
 /// that the model does not have.
 std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& model);
 
-/// Throws UsageError if the model has no tokenizer. `flag`: the flag whose text needs one.
-void need_tokenizer(const ModelOptions& options, const char* flag);
-
 /// The model of options.hf, or of a checkpoint folder, or of the newest folder in it. Computes activations in
 /// options.dtype and stores in this dtype all weights that layers would convert to it. Throws one sentence for a bad
-/// option, and for a missing or damaged model or another family's model.
-LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options);
+/// option, and for a missing or damaged model or another family's model. `text`: with its tokenizer.
+LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options, bool text = false);
+
+/// The end tokens of a folder of transformers, by eos_token_id of generation_config.json, else of config.json, or of a
+/// GGUF file.
+std::vector<int32_t> read_end_ids(const std::string& folder);
 
 }  // namespace weft::train

@@ -357,6 +357,15 @@ grep -q "cannot write to standard output: No space left on device" err.txt || fa
 "$generate" --checkpoint whole --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g1.json 2>&1 || fail "generate: $(cat g1.json)"
 "$generate" --checkpoint whole/step_24 --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g2.json 2>&1
 cmp -s g1.json g2.json || fail "greedy text differs from run to run"
+"$generate" --checkpoint whole --chat --chat_template zephyr --system S --prompt AB --max_new_tokens 4 --json >g3.json 2>&1 || fail "generate --chat: $(cat g3.json)"
+grep -q '"finish":"length","timings":' g3.json || fail "generate --chat printed: $(cat g3.json)"
+expect 1 "--chat: the model has no chat template" "$generate" --checkpoint whole --chat --prompt A
+expect 2 "--system: need --chat" "$generate" --checkpoint whole --system S --prompt A
+printf '{"context": "ab ", "continuation": "cd"}\n{"context": "a", "continuation": "b"}\n' >pairs.jsonl
+"$score" --checkpoint whole --pairs pairs.jsonl >p.jsonl 2>&1 || fail "score --pairs: $(cat p.jsonl)"
+[[ $(lines p.jsonl) == 2 ]] && grep -q '"tokens":3' p.jsonl && grep -q '"tokens":1' p.jsonl || fail "score --pairs printed: $(cat p.jsonl)"
+echo '{"context": "a"}' >pairs.jsonl
+expect 1 "pairs.jsonl:1" "$score" --checkpoint whole --pairs pairs.jsonl
 seq 1 60 | tr '\n' ' ' >ids.txt
 "$score" --checkpoint whole --tokens ids.txt --out s.jsonl >s.txt 2>&1 || fail "score: $(cat s.txt)"
 [[ $(lines s.jsonl) == 60 ]] || fail "score wrote $(lines s.jsonl) lines instead of 59 + 1"
@@ -395,12 +404,12 @@ expect 1 "no/such/file" "$train" --data no/such/file
 expect 1 "memory" "$train" "${flags[@]}" --checkpoint_every 0 --memory_budget 1000
 expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate"
 expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate" --checkpoint whole --hf whole --tokens ids.txt
-expect 2 "need --tokens FILE instead of --prompt" "$generate" --hf whole
+expect 1 "whole: no config.json; need a folder that transformers wrote" "$generate" --hf whole
 expect 2 "need one of --prompt TEXT and --tokens FILE" "$generate" --checkpoint whole --prompt A --tokens ids.txt
 expect 2 "--context: got 8; need --hf" "$generate" --checkpoint whole --context 8
 expect 1 "whole: no config.json; need a folder that transformers wrote" "$generate" --hf whole --tokens ids.txt
 expect 1 "no checkpoint here" "$generate" --checkpoint empty
-expect 2 "need one of --text FILE and --tokens FILE" "$score" --checkpoint whole
+expect 2 "need one of --text FILE, --tokens FILE and --pairs FILE" "$score" --checkpoint whole
 cp -r whole/step_24 damaged
 truncate -s -100 damaged/model.safetensors
 expect 1 "damaged/model.safetensors" "$generate" --checkpoint damaged

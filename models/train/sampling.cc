@@ -76,6 +76,13 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& o, doub
     n = std::max<size_t>(i, 1);
     total = kept;
   }
+  if (o.min_p > 0) {  // weight(order[0]) is 1
+    double kept = 0;
+    size_t i = 0;
+    while (i < n && (i == 0 || weight(order[i]) >= o.min_p)) kept += weight(order[i++]);
+    n = i;
+    total = kept;
+  }
   double at = draw * total;
   for (size_t i = 0; i + 1 < n; ++i) {
     at -= weight(order[i]);
@@ -94,63 +101,113 @@ int64_t capacity_class(int64_t tokens, int64_t context) {
   return std::min<int64_t>(static_cast<int64_t>(power), context);
 }
 
-// A model and the tokens that it has read.
-class TokenDecoder {
- public:
-  TokenDecoder(const nn::LanguageModel& model, int64_t tokens)
-      : model_(model), cache_(model.make_cache(1, capacity_class(tokens, model.context()))) {}
+constexpr int64_t kLeastChunk = 8, kMostChunk = 512;
 
-  /// Reads `ids` and returns the logits of the token after them. The caller stays within the context.
-  std::vector<float> read(std::span<const int32_t> ids) {
-    const auto count = static_cast<int64_t>(ids.size());
-    if (held_ + count > cache_.capacity) {
-      step_.reset();
-      cache_ = cache_.grown(capacity_class(held_ + count, model_.context()));
-    }
-    if (!step_)
-      step_.emplace(compile(std::function([&model = model_, cache = cache_](Tensor tokens) {
-        NoGrad inside;
-        return model.next_logits(tokens, cache).reshape({model.vocab()}).to(kFloat32);
-      })));
-    held_ += count;
-    const Tensor tokens = Tensor::from_vector<int32_t>({ids.begin(), ids.end()}, {1, count});
-    return (*step_)(tokens.to(model_.device())).to_vector<float>();
-  }
-
-  void forget() {
-    cache_.reset();
-    held_ = 0;
-  }
-  int64_t held() const { return held_; }
-
- private:
-  const nn::LanguageModel& model_;
-  nn::KvCache cache_;
-  std::optional<Compiled<std::function<Tensor(Tensor)>>> step_;  // for this cache; one plan for each number of tokens
-  int64_t held_ = 0;
-};
+// The tokens of the next capture for `count` more tokens, of which min(count, result) are read: a power of two, so that
+// there are few. `room`: the free part of the context, at least `count`.
+int64_t chunk_class(int64_t count, int64_t room) {
+  if (count == 1) return 1;
+  const auto up = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(count, kMostChunk))));
+  const int64_t padded = std::max(up, kLeastChunk);
+  return padded <= room ? padded : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count)));
+}
 
 }  // namespace
 
+struct TokenDecoder::State {
+  const nn::LanguageModel& model;
+  nn::KvCache cache;
+  std::optional<Compiled<std::function<Tensor(Tensor, Tensor)>>> step = {};  // for this cache
+  int64_t held = 0;
+  int64_t captures = 0;  // of earlier steps
+
+  void need_room(int64_t tokens) {
+    if (tokens > cache.capacity) {
+      if (step) captures += step->stats().captures;
+      step.reset();
+      cache = cache.grown(capacity_class(tokens, model.context()));
+    }
+    if (!step)
+      step.emplace(compile(std::function([&model = model, cache = cache](Tensor tokens, Tensor count) {
+        NoGrad inside;
+        const bool padded = tokens.size(1) > 1;
+        const Tensor logits = padded ? model.next_logits(tokens, count, cache) : model.next_logits(tokens, cache);
+        return logits.reshape({model.vocab()}).to(kFloat32);
+      })));
+  }
+};
+
+TokenDecoder::TokenDecoder(const nn::LanguageModel& model, int64_t tokens)
+    : state_(new State{model, model.make_cache(1, capacity_class(tokens, model.context()))}) {}
+TokenDecoder::~TokenDecoder() = default;
+
+std::vector<float> TokenDecoder::read(std::span<const int32_t> ids) {
+  State& s = *state_;
+  WEFT_CHECK(!ids.empty(), "TokenDecoder: no tokens; need at least one");
+  Tensor logits;
+  while (!ids.empty()) {
+    const auto left = static_cast<int64_t>(ids.size());
+    const int64_t size = chunk_class(left, s.model.context() - s.held), count = std::min(left, size);
+    s.need_room(s.held + size);
+    std::vector<int32_t> chunk(ids.begin(), ids.begin() + count);
+    chunk.resize(static_cast<size_t>(size), ids[0]);
+    const Device device = s.model.device();
+    logits = (*s.step)(Tensor::from_vector<int32_t>(chunk, {1, size}).to(device),
+                       Tensor::from_vector<int64_t>({count}, {}).to(device));
+    s.held += count;
+    ids = ids.subspan(static_cast<size_t>(count));
+  }
+  return logits.to_vector<float>();
+}
+
+void TokenDecoder::forget() {
+  state_->cache.reset();
+  state_->held = 0;
+}
+int64_t TokenDecoder::held() const { return state_->held; }
+int64_t TokenDecoder::captures() const {
+  return state_->captures + (state_->step ? state_->step->stats().captures : 0);
+}
+const nn::LanguageModel& TokenDecoder::model() const { return state_->model; }
+
+void penalize(std::span<float> logits, std::span<const int32_t> text, double penalty) {
+  std::vector<bool> seen(logits.size());
+  for (int32_t id : text) {
+    if (seen[static_cast<size_t>(id)]) continue;
+    seen[static_cast<size_t>(id)] = true;
+    float& v = logits[static_cast<size_t>(id)];
+    v = static_cast<float>(v > 0 ? v / penalty : v * penalty);
+  }
+}
+
 std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit) {
+  TokenDecoder decoder(model, static_cast<int64_t>(prompt.size()) + std::min(options.max_new_tokens, kMostAhead));
+  return generate(decoder, std::move(prompt), options, emit);
+}
+
+std::vector<int32_t> generate(TokenDecoder& decoder, std::vector<int32_t> prompt, const SampleOptions& options,
+                              const std::function<bool(int32_t)>& emit) {
+  const nn::LanguageModel& model = decoder.model();
   WEFT_CHECK(!prompt.empty(), "generate: the prompt is empty; need at least one token");
   for (int32_t id : prompt)
     WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "generate: token ", id,
                   " in the prompt; the model has tokens 0 to ", model.vocab() - 1);
   NoGrad guard;
   const auto context = static_cast<size_t>(model.context()), half = std::max<size_t>(1, context / 2);
-  std::vector<int32_t> all = prompt, made;
-  TokenDecoder decoder(model, static_cast<int64_t>(prompt.size()) + std::min(options.max_new_tokens, kMostAhead));
+  std::vector<int32_t> all = std::move(prompt), made;
   // When the context is full, the decoder starts again with its later half.
   const auto restart = [&] {
     decoder.forget();
     return decoder.read(std::span(all).last(std::min(all.size(), half)));
   };
+  if (decoder.held() > 0) decoder.forget();
   std::vector<float> logits = all.size() < context ? decoder.read(all) : restart();
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
+    if (options.repetition_penalty != 1) penalize(logits, all, options.repetition_penalty);
     const double draw = static_cast<double>(data::mix64(options.seed * 0x9e3779b97f4a7c15u + i) >> 11) * 0x1p-53;
-    const int32_t id = sample_token(logits, options, draw);
+    const size_t tokens = options.vocab > 0 ? std::min<size_t>(options.vocab, logits.size()) : logits.size();
+    const int32_t id = sample_token(std::span(logits).first(tokens), options, draw);
     all.push_back(id);
     made.push_back(id);
     if ((emit && !emit(id)) || i + 1 == options.max_new_tokens) break;
@@ -190,6 +247,57 @@ std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_
     done = end;
   }
   return out;
+}
+
+struct ContinuationScorer::State {
+  const nn::LanguageModel& model;
+  // tokens, targets [1, T] -> f32 [2, T]: log-probabilities, and 1 where the target is the likeliest token
+  Compiled<std::function<Tensor(Tensor, Tensor)>> step;
+};
+
+ContinuationScorer::ContinuationScorer(const nn::LanguageModel& model)
+    : state_(new State{model, compile(std::function([&model](Tensor x, Tensor y) {
+                         NoGrad inside;
+                         const Tensor log_probs = log_softmax(model.logits(x).to(kFloat32), -1);
+                         const Tensor chosen = gather(log_probs, -1, y.unsqueeze(-1)).squeeze(-1);
+                         return concat({chosen, eq(argmax(log_probs, -1), y.to(kInt64)).to(kFloat32)}, 0, {});
+                       }))}) {}
+ContinuationScorer::~ContinuationScorer() = default;
+int64_t ContinuationScorer::captures() const { return state_->step.stats().captures; }
+
+ContinuationScore ContinuationScorer::operator()(std::span<const int32_t> context,
+                                                 std::span<const int32_t> continuation) const {
+  const nn::LanguageModel& model = state_->model;
+  const auto scored = static_cast<int64_t>(continuation.size());
+  WEFT_CHECK(!context.empty() && scored > 0, "score: got ", context.size(), " tokens of context and ", scored,
+             " of continuation; need at least one each");
+  WEFT_CHECK(scored <= model.context(), "score: a continuation has ", scored, " tokens; need at most the context, ",
+             model.context());
+  std::vector<int32_t> ids(context.begin(), context.end());
+  ids.insert(ids.end(), continuation.begin(), continuation.end());
+  for (int32_t id : ids)
+    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model has tokens 0 to ",
+                  model.vocab() - 1);
+  const auto most = static_cast<size_t>(model.context()) + 1;
+  if (ids.size() > most) ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(most));
+  // Padding is behind all tokens, which do not see it.
+  const auto count = static_cast<int64_t>(ids.size()) - 1;
+  const auto up = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(count, kLeastChunk))));
+  const int64_t size = std::min(up, model.context());
+  std::vector<int32_t> x(ids.begin(), ids.end() - 1), y(ids.begin() + 1, ids.end());
+  x.resize(static_cast<size_t>(size), 0);
+  y.resize(static_cast<size_t>(size), 0);
+  NoGrad guard;
+  const auto row = [&](const std::vector<int32_t>& v) {
+    return Tensor::from_vector<int32_t>(v, {1, size}).to(model.device());
+  };
+  const std::vector<double> out = state_->step(row(x), row(y)).to_vector<double>();
+  ContinuationScore score{.tokens = scored};
+  for (int64_t i = count - scored; i < count; ++i) {
+    score.logprob += out[static_cast<size_t>(i)];
+    score.greedy = score.greedy && out[static_cast<size_t>(size + i)] == 1;
+  }
+  return score;
 }
 
 }  // namespace weft::train

@@ -51,6 +51,10 @@ int32_t by_sorting(std::span<const float> logits, const SampleOptions& o, double
     n = std::max<size_t>(i, 1);
     total = kept;
   }
+  double top = 0;
+  for (size_t i = 0; i < n; ++i) top = std::max(top, p[i]);
+  while (n > 1 && p[n - 1] < o.min_p * top) --n;
+  total = std::accumulate(p.begin(), p.begin() + static_cast<ptrdiff_t>(n), 0.0);
   double at = draw * total;
   for (size_t i = 0; i + 1 < n; ++i) {
     at -= p[i];
@@ -72,12 +76,20 @@ TEST(SampleToken, IsWhatSortingGives) {
     for (double temperature : {0.0, 0.3, 1.0, 5.0})
       for (int64_t top_k : {0, 1, 5, 200, 5000})
         for (double top_p : {1.0, 0.9, 0.1}) {
-          const SampleOptions o{.temperature = temperature, .top_k = top_k, .top_p = top_p};
+          const double min_p = round % 3 == 0 ? 0.2 : round % 3 == 1 ? 1.0 : 0.0;
+          const SampleOptions o{.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p};
           const double draw = round % 7 == 0 ? 0 : uniform(random);
           ASSERT_EQ(sample_token(logits, o, draw), by_sorting(logits, o, draw))
-              << "round " << round << ", temperature " << temperature << ", top_k " << top_k << ", top_p " << top_p;
+              << "round " << round << ", temperature " << temperature << ", top_k " << top_k << ", top_p " << top_p
+              << ", min_p " << min_p;
         }
   }
+}
+
+TEST(SampleToken, PenaltyMakesTokensOfTheTextLessLikely) {
+  std::vector<float> logits{2, -2, 3, 0, -1};
+  penalize(logits, std::vector<int32_t>{0, 1, 0, 3, 3}, 2);
+  EXPECT_EQ(logits, (std::vector<float>{1, -4, 3, 0, -1}));
 }
 
 TEST(SampleToken, GreedyAllocatesNothing) {

@@ -1,5 +1,6 @@
 // main() of the score programs.
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <optional>
 
@@ -7,6 +8,8 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "models/nn/nn.h"
+#include "models/text/template/unicode.h"
+#include "models/text/tokenizer.h"
 #include "models/train/generate.h"
 #include "models/train/load.h"
 #include "ops/composite/composite.h"
@@ -14,23 +17,96 @@
 
 namespace weft::train {
 
+namespace {
+
+// The text of a field of a line.
+std::string field(const io::Json& line, const char* name, const std::string& where) {
+  return io::json_get<std::string>(line, name, where);
+}
+
+// Context and continuation as ids: blanks at the end of the context belong to the continuation, and the ids of the
+// joined text are cut after the number of ids of the context.
+struct Pair {
+  std::vector<int32_t> context, continuation;
+};
+Pair pair_of(const LoadedModel& m, std::string context, std::string continuation, const std::string& where) {
+  size_t end = context.size();
+  while (end > 0) {
+    const size_t n = text::jinja::last_character(std::string_view(context).substr(0, end));
+    if (!text::jinja::is_space(std::string_view(context).substr(end - n, n))) break;
+    end -= n;
+  }
+  continuation.insert(0, context, end);
+  context.resize(end);
+  WEFT_CHECK(!continuation.empty(), where, ": the continuation is empty; need text");
+  Pair p{m.tokenizer->encode(context), m.tokenizer->encode(context + continuation)};
+  const size_t cut = std::min(p.context.size(), p.continuation.size());
+  p.continuation.erase(p.continuation.begin(), p.continuation.begin() + static_cast<ptrdiff_t>(cut));
+  WEFT_CHECK(!p.continuation.empty(), where, ": the continuation adds no token to the context");
+  if (!p.context.empty()) return p;
+  // Without a context: the token that begins a text, else the token that ends one.
+  const auto* tokenizer = dynamic_cast<const text::Tokenizer*>(m.tokenizer.get());
+  if (tokenizer && !tokenizer->before().empty())
+    p.context.push_back(tokenizer->before()[0]);
+  else if (!m.end_ids.empty())
+    p.context.push_back(m.end_ids[0]);
+  else if (m.tokenizer->end_of_text() >= 0)
+    p.context.push_back(m.tokenizer->end_of_text());
+  WEFT_CHECK(!p.context.empty(), where, ": the context is empty, and the model has no token that begins a text");
+  return p;
+}
+
+// One JSON object {logprob, greedy, tokens} for each line {context, continuation}.
+void score_pairs(const LoadedModel& m, const std::string& path, const std::function<void(const std::string&)>& write) {
+  const ContinuationScorer scorer(*m.model);
+  const std::string text = io::read_file(path, int64_t{1} << 32);
+  int64_t number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const std::string where = str_cat(path, ":", number);
+    const io::Json j = io::parse_json(line, where);
+    const Pair p = pair_of(m, field(j, "context", where), field(j, "continuation", where), where);
+    const ContinuationScore s = scorer(p.context, p.continuation);
+    io::OrderedJson out;
+    out["logprob"] = s.logprob;
+    out["greedy"] = s.greedy;
+    out["tokens"] = s.tokens;
+    write(io::write_json(out) + "\n");
+  }
+}
+
+}  // namespace
+
 int score_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary =
       str_cat("Loss, perplexity and the log-probability of each token of a text under a ", family.name, " model.");
   ModelOptions model;
-  File text, tokens, out{File::Use::kWrite};
+  File text, tokens, pairs, out{File::Use::kWrite};
   const Flags flags = model_flags(
       model,
       {
           {"text", &text, "text file to score"},
           {"tokens", &tokens, "file of token ids separated by white space, instead of --text"},
+          {"pairs", &pairs,
+           "instead of --text: file with one JSON object {context, continuation} a line; prints {logprob, greedy, "
+           "tokens} of each continuation, with the rules of lm-evaluation-harness"},
           {"out", &out, "file for one JSON object {token, logprob} a line and {loss, perplexity, tokens} at the end"},
       });
   return run_program(argc, argv, summary.c_str(), flags, [&] {
-    if (!text == !tokens) usage_error("need one of --text FILE and --tokens FILE");
+    if (!!text + !!tokens + !!pairs != 1) usage_error("need one of --text FILE, --tokens FILE and --pairs FILE");
     const std::string& path = (text ? text : tokens).path;
-    if (text) need_tokenizer(model, "--text");
-    const LoadedModel m = load_model(family, model);
+    const LoadedModel m = load_model(family, model, /*text=*/!tokens);
+    if (pairs) {
+      std::optional<io::AtomicFile> file;
+      if (out) file.emplace(out.path);
+      score_pairs(m, pairs.path, [&](const std::string& line) { file ? file->write(line) : write_output(line); });
+      if (file) file->commit();
+      return 0;
+    }
     const std::vector<int32_t> ids =
         tokens ? read_ids(path, *m.model) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
     WEFT_CHECK(ids.size() >= 2, path, ": has ", ids.size(), " tokens; need at least 2");

@@ -134,6 +134,8 @@ LAYERS = {
         ],
         wings = ["compiler/targets/cuda/*", "ops/linalg"],
     ),
+    # Chat templates; no tensors.
+    "models/text/template": room(["framework/io"], wing = True),
     "models/examples": room([".", "distributed", "models/data"], wing = True),
     # Tokenizers of Hugging Face and GGUF. Links PCRE2 and utf8proc, which the umbrella does not.
     "models/text": room(["models/data", "framework/io", "framework/cli"], wing = True),
@@ -141,7 +143,10 @@ LAYERS = {
     "models/weights": room(["models/nn", "framework/io", "ops/core"], wing = True, planning = True),
     # The loop knows families through nn::ModelFamily only; the programs of a family stand on it.
     "models/train": room(
-        [".", "framework/cli", "models/data", "models/text", "models/weights", "distributed/launch"],
+        [
+            ".", "framework/cli", "models/data", "models/text", "models/text/template", "models/weights",
+            "distributed/launch",
+        ],
         wing = True,
         planning = True,
     ),

@@ -75,4 +75,6 @@ void KvCache::advance(int64_t count) const {
   position.set(position.value() + count);
 }
 
+void KvCache::advance(const Tensor& count) const { position.set(position.value() + count); }
+
 }  // namespace weft::nn

@@ -4,7 +4,9 @@
 #include "models/nn/transformer/model_flops.h"
 #include "ops/composite/loss/loss.h"
 #include "ops/core/creation.h"
+#include "ops/core/indexing/index.h"
 #include "ops/core/indexing/view.h"
+#include "ops/core/pointwise.h"
 #include "ops/core/reductions/reduce.h"
 
 namespace weft::nn {
@@ -15,8 +17,8 @@ Tensor LanguageModel::logits(const Tensor& tokens) const {
 }
 
 // The result of hidden(), in which every layer must store the keys and values of the `count` new tokens.
-template <class F>
-static Tensor and_stored(const KvCache& cache, int64_t count, const F& hidden) {
+template <class Count, class F>
+static Tensor and_stored(const KvCache& cache, const Count& count, const F& hidden) {
   const int64_t before = *cache.appended, layers = static_cast<int64_t>(cache.layers.size());
   const Tensor x = hidden();
   const int64_t stored = *cache.appended - before;
@@ -36,6 +38,12 @@ Tensor LanguageModel::next_logits(const Tensor& tokens, const KvCache& cache) co
   check_tokens(tokens);
   const Tensor x = and_stored(cache, tokens.size(1), [&] { return hidden(tokens, &cache); });
   return head(select(x, 1, tokens.size(1) - 1));
+}
+
+Tensor LanguageModel::next_logits(const Tensor& tokens, const Tensor& count, const KvCache& cache) const {
+  check_tokens(tokens);
+  const Tensor x = and_stored(cache, count, [&] { return hidden(tokens, &cache); });
+  return head(squeeze(index_select(x, 1, reshape(count - 1, {1})), 1));
 }
 
 BatchShare BatchShare::of(int64_t parts, const Tensor& targets) {

@@ -1,0 +1,193 @@
+#include "models/train/prompt.h"
+
+#include <ctime>
+
+#include "framework/base/error.h"
+#include "framework/io/file.h"
+#include "framework/io/gguf.h"
+#include "framework/io/json.h"
+#include "framework/io/utf8.h"
+#include "models/text/template/template.h"
+#include "models/text/tokenizer.h"
+
+namespace weft::train {
+
+using text::jinja::ChatTemplate;
+
+Flags prompt_flags(PromptOptions& o) {
+  return {
+      {"chat", &o.chat, "--prompt is a user's message, which the chat template puts into a conversation"},
+      {"system", &o.system, "with --chat: the system's message"},
+      {"chat_template", &o.chat_template,
+       "with --chat: a file with a template, or chatml, llama2, llama3, mistral or zephyr; empty: the model's own"},
+      {"raw", &o.raw, "no tokens around the prompt, such as the one that begins a text"},
+  };
+}
+
+void check_prompt(const PromptOptions& o) {
+  if (o.chat && o.raw) usage_error("need one of --chat and --raw: a chat template writes its own tokens");
+  if (!o.chat && !o.system.empty()) usage_error("--system: need --chat");
+  if (!o.chat && !o.chat_template.empty()) usage_error("--chat_template: need --chat");
+}
+
+namespace {
+
+// The text of a field of tokenizer_config.json: a text, or a token with the field "content".
+std::string token_text(const io::Json& config, const char* field) {
+  const auto at = config.find(field);
+  if (at == config.end()) return {};
+  if (at->is_string()) return at->get<std::string>();
+  if (at->is_object() && at->contains("content") && at->at("content").is_string())
+    return at->at("content").get<std::string>();
+  return {};
+}
+
+struct TemplateText {
+  std::string source, name;
+  std::map<std::string, std::string> tokens;  // bos_token, eos_token, ...
+};
+
+// The template of tokenizer_config.json: a text, or a list of texts with names, of which "default" counts.
+std::string template_of(const io::Json& config) {
+  const auto at = config.find("chat_template");
+  if (at == config.end()) return {};
+  if (at->is_string()) return at->get<std::string>();
+  if (at->is_array())
+    for (const io::Json& t : *at)
+      if (t.is_object() && t.value("name", io::Json()) == "default") return token_text(t, "template");
+  return {};
+}
+
+TemplateText template_of_gguf(const std::string& path) {
+  const io::GgufFile file(path);
+  TemplateText t{
+      std::string(file.text("tokenizer.chat_template").value_or("")), path + ": tokenizer.chat_template", {}};
+  const std::vector<std::string_view> tokens = file.texts("tokenizer.ggml.tokens");
+  for (const char* name : {"bos", "eos", "unknown", "padding"})
+    if (const auto id = file.integer(str_cat("tokenizer.ggml.", name, "_token_id"));
+        id && *id >= 0 && *id < static_cast<int64_t>(tokens.size())) {
+      const std::string_view shown = std::string_view(name) == "unknown"   ? "unk"
+                                     : std::string_view(name) == "padding" ? "pad"
+                                                                           : name;
+      t.tokens[str_cat(shown, "_token")] = std::string(tokens[static_cast<size_t>(*id)]);
+    }
+  return t;
+}
+
+TemplateText template_of_folder(const std::string& folder) {
+  const std::string config_path = folder + "/tokenizer_config.json", jinja = folder + "/chat_template.jinja";
+  TemplateText t{{}, config_path, {}};
+  if (io::exists(config_path)) {
+    const io::Json config = io::parse_json(io::read_file(config_path), config_path);
+    WEFT_CHECK(config.is_object(), config_path, ": need a JSON object");
+    for (const char* token : {"bos_token", "eos_token", "unk_token", "pad_token"})
+      if (config.contains(token)) t.tokens[token] = token_text(config, token);
+    t.source = template_of(config);
+  }
+  if (io::exists(jinja)) {
+    t.name = jinja;
+    t.source = io::read_file(jinja);
+  }
+  return t;
+}
+
+TemplateText find_template(const LoadedModel& m, const std::string& asked) {
+  TemplateText t{{}, "--chat_template", {}};
+  if (m.folder.ends_with(".gguf"))
+    t = template_of_gguf(m.folder);
+  else if (!m.folder.empty())
+    t = template_of_folder(m.folder);
+  if (const char* known = text::jinja::known_template(asked)) {
+    t.source = known;
+    t.name = asked;
+  } else if (!asked.empty()) {
+    t.name = io::resolve_path(asked);
+    t.source = io::read_file(t.name);
+  }
+  WEFT_CHECK_AS(
+      kNotFound, !t.source.empty(), m.folder.empty() ? "--chat" : m.folder,
+      ": the model has no chat template; need --chat_template FILE, chatml, llama2, llama3, mistral or zephyr");
+  return t;
+}
+
+}  // namespace
+
+std::vector<int32_t> prompt_ids(const LoadedModel& m, const PromptOptions& o, const std::string& prompt) {
+  std::vector<text::Segment> parts{{prompt, false}};
+  if (o.chat) {
+    const TemplateText t = find_template(m, o.chat_template);
+    text::jinja::TemplateInput input{.messages = {}, .texts = t.tokens, .json = {}, .now = time(nullptr)};
+    if (!o.system.empty()) input.messages.push_back({"system", o.system});
+    input.messages.push_back({"user", prompt});
+    parts.clear();
+    for (text::jinja::TemplatePart& p : ChatTemplate(t.source, t.name).render(input))
+      parts.push_back({std::move(p.text), !p.from_user});
+  }
+  const auto* tokenizer = dynamic_cast<const text::Tokenizer*>(m.tokenizer.get());
+  if (!tokenizer) {
+    std::string joined;
+    for (const text::Segment& p : parts) joined += p.text;
+    return m.tokenizer->encode(joined);
+  }
+  std::vector<int32_t> ids = tokenizer->encode(parts, /*add_special=*/!o.chat && !o.raw);
+  const std::span<const int32_t> before = tokenizer->before();
+  if (!before.empty() && ids.size() >= 2 && ids[0] == before[0] && ids[1] == before[0])
+    internal::warn("the prompt begins with two tokens that begin a text; need one: use --raw, or another template");
+  return ids;
+}
+
+TextStream::TextStream(const LoadedModel& model, std::vector<std::string> stops, std::span<const int32_t> prompt)
+    : model_(model), stops_(std::move(stops)) {
+  constexpr size_t kWindow = 8;
+  window_.assign(prompt.end() - static_cast<ptrdiff_t>(std::min(prompt.size(), kWindow)), prompt.end());
+}
+
+std::string TextStream::add(int32_t id) {
+  if (model_.ends(id)) {
+    finish_ = "end";
+    return {};
+  }
+  const auto* tokenizer = dynamic_cast<const text::Tokenizer*>(model_.tokenizer.get());
+  const auto decode = [&](std::span<const int32_t> ids) {
+    return tokenizer ? tokenizer->decode_plain(ids) : model_.tokenizer->decode(ids);
+  };
+  // A tokenizer may drop a blank at the beginning of a text, so the token is decoded behind the ids before it.
+  const size_t before = decode(window_).size(), old = text_.size();
+  window_.push_back(id);
+  const std::string now = decode(window_);
+  text_ += now.substr(std::min(before, now.size()));
+  constexpr size_t kMostWindow = 32;
+  if (window_.size() > kMostWindow) window_.erase(window_.begin(), window_.begin() + kMostWindow / 2);
+  size_t stop = text_.npos;
+  for (const std::string& s : stops_) stop = std::min(stop, text_.find(s, old >= s.size() ? old - s.size() + 1 : 0));
+  if (stop != text_.npos) {
+    text_.resize(stop);
+    finish_ = "stop";
+  }
+  const size_t end = ended() ? text_.size() : text_.size() - uncertain_end(text_, stops_);
+  const std::string certain = end > printed_ ? text_.substr(printed_, end - printed_) : "";
+  printed_ = std::max(printed_, end);
+  return certain;
+}
+
+std::string TextStream::rest() {
+  const size_t begin = std::exchange(printed_, text_.size());
+  return text_.substr(std::min(begin, text_.size()));
+}
+
+size_t uncertain_end(std::string_view text, const std::vector<std::string>& stops) {
+  size_t most = 0;
+  for (size_t n = 1; n <= 3 && n <= text.size(); ++n) {
+    const auto c = static_cast<unsigned char>(text[text.size() - n]);
+    if (c < 0x80) break;
+    const size_t length = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 0;
+    if (length > n) most = n;
+    if (length) break;
+  }
+  for (const std::string& s : stops)
+    for (size_t n = std::min(s.size() - 1, text.size()); n > most; --n)
+      if (s.starts_with(text.substr(text.size() - n))) most = n;
+  return most;
+}
+
+}  // namespace weft::train
