@@ -347,20 +347,6 @@ void copy_tensor(const TensorPlan& plan, const StridedView& cell, DType dtype, v
   kernels::cast_copy(in, out);
 }
 
-void copy_piece(const WeightSource& source, const Piece& p, DType dtype, void* cell) {
-  const DType from = source.find(p.source)->dtype;
-  // The elements of the tensor that one index of the first dim spans.
-  int64_t span = 1;
-  for (size_t d = 1; d < p.extents.size(); ++d) span += (p.extents[d] - 1) * p.from[d];
-  constexpr int64_t kBytes = 16 << 20;
-  const int64_t step = std::max<int64_t>(1, kBytes / (itemsize(from) * p.from[0]));
-  std::vector<std::byte> room;
-  for (int64_t at = 0; at < p.extents[0]; at += step) {
-    const int64_t count = std::min(step, p.extents[0] - at), begin = p.from_offset + at * p.from[0];
-    StridedView in{.dtype = from}, out{.dtype = dtype};
-    for (size_t d = 0; d < p.extents.size(); ++d) {
-      in.shape.push_back(d ? p.extents[d] : count), in.strides.push_back(p.from[d]);
-      out.strides.push_back(p.to[d]);
 void check_layers(const WeightSource& source, const Family& family, int64_t layers) {
   Names names(source);
   const auto row = std::ranges::find_if(

@@ -63,7 +63,12 @@ std::vector<TensorPlan> plan_tensors(const Family& family, const nn::ConfigMap& 
 /// Copies the part of a cell that a tensor contains, with conversion to the tensor's dtype. `cell`: contiguous.
 void copy_tensor(const TensorPlan& plan, const StridedView& cell, DType dtype, void* tensor);
 
-/// Copies a piece to the memory of its cell, with conversion to the cell's dtype.
+/// Throws NotFound if the file lacks a layer of a model of `layers` layers. Call it before making a model: the modules
+/// of a layer need memory before its weights are read.
+void check_layers(const WeightSource& source, const Family& family, int64_t layers);
+
+/// Copies a piece to the memory of its cell, with conversion to the cell's dtype. Reads the elements of the piece and no
+/// others, in ranges of about 4 MiB that threads share.
 void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);
 
 }  // namespace weft::weights
