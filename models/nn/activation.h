@@ -16,7 +16,7 @@
 #include "ops/core/pointwise.h"
 
 namespace weft::internal {
-/// The pairs for pad() from one number or a pair for each of `spatial` dims; throws, naming the layer, on another count.
+/// The pairs for pad() from one number, or from a pair for each of `spatial` dims; throws, naming the layer, otherwise.
 std::vector<int64_t> pad_pairs(const Sizes& padding, int spatial, const char* layer);
 }  // namespace weft::internal
 

@@ -15,8 +15,8 @@ namespace {
 
 using testing::unit_roundoff;
 
-// Each element of `got` is within `parts` roundings to `low` of `need`, relative to `size`, the same sums of products of
-// magnitudes, besides roundings to f32.
+// Each element of `got` is within `parts` roundings to `low` of `need`, relative to `size`, the same sums of products
+// of magnitudes, besides roundings to f32.
 void expect_within(const Tensor& got, const Tensor& need, const Tensor& size, double parts, DType low) {
   const std::vector<double> a = got.to_vector<double>(), b = need.to_vector<double>(), s = size.to_vector<double>();
   const double u = unit_roundoff(low), bound = std::pow(1 + u, parts) - 1 + 0x1p-16;
@@ -113,8 +113,8 @@ TEST(Autocast, TrainsLikeF32AndAlikeEagerlyAndCompiled) {
                               compiled = losses({.autocast = low, .numerics = "eager"});
     EXPECT_EQ(eager, compiled);
     EXPECT_NE(compiled, f32);
-    // A loss is off by the roundings of four products in a row, of the operands and results: a share of the logits, which
-    // are below 16 here, so of at most 16 * 12 u, while the path of training is the same up to that.
+    // A loss is off by the roundings of four products in a row, of the operands and results: a share of the logits,
+    // which are below 16 here, so of at most 16 * 12 u, while the path of training is the same up to this.
     for (size_t i = 0; i < f32.size(); ++i) EXPECT_NEAR(compiled[i], f32[i], 16 * 12 * unit_roundoff(low)) << i;
     EXPECT_LT(compiled.back(), f32[0] / 4);
   }

@@ -26,8 +26,7 @@ class FloatingOperand : LineScope, public Tensor {
 /// 16-bit floats as f32, others unchanged: the dtype in which norms, softmax, losses and routers compute.
 inline Tensor widened(const Tensor& t) { return t.dtype() == kBFloat16 || t.dtype() == kFloat16 ? t.to(kFloat32) : t; }
 
-/// A result computed from widened() operands, in their dtype t. Under Autocast it stays f32: for the functions that give
-/// f32 there.
+/// A result computed from widened() operands, in their dtype t; f32 under Autocast. For functions that give f32 there.
 inline Tensor rounded(const Tensor& y, DType t) { return thread_state.autocast ? y : y.to(t); }
 
 /// Whether `op`, one of the functions of of_real, is in torch.autocast's list of those that give f32.

@@ -84,10 +84,10 @@ class EnableGrad {
   bool saved_;
 };
 
-/// During its lifetime, ops that this thread calls have the dtypes of torch.autocast: operands of contractions (kContraction)
-/// become `dtype`, bf16 or f16, and 16-bit operands of ops with kWantsF32 become f32. Ops with an f64 operand keep their
-/// dtypes, and so do gradients: they are computed in the dtypes of the forward ops. nullopt: no op is changed, as without
-/// an enclosing Autocast. Throws for another dtype. docs/precision.md lists the functions.
+/// During its lifetime, ops that this thread calls have the dtypes of torch.autocast: operands of contractions
+/// (kContraction) become `dtype`, bf16 or f16, and 16-bit operands of ops with kWantsF32 become f32. Ops with an f64
+/// operand keep their dtypes; gradients are computed in the dtypes of the forward ops. nullopt: no op is changed, as
+/// without an enclosing Autocast. Throws for another dtype. docs/precision.md lists the functions.
 class Autocast {
  public:
   explicit Autocast(std::optional<DType> dtype, std::source_location loc = std::source_location::current());

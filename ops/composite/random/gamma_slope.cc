@@ -9,10 +9,10 @@ namespace weft {
 
 // -(dP / da) / (x p) with the probability P of smaller draws and the density p at x. Relative errors are below 1e-9.
 //   x < 1:  e^x (s2 - l s1), where l = y - digamma(a), and sk is the sum of (-x)^n / n! / (a + n)^k for n from 0
-//   x >= 1: the integral of (l s + v) e^(s a v - x (e^(s v) - 1)) over v > 0, where s is the sign of l, so that all of it
-//           is positive: P by the density at x e^(s v), from the side where that is less.
-// The integral is a sum at v = w u, where u = e^(t - e^-t) for equidistant t (Takahasi and Mori 1974), and w is the width
-// of the integrand up to a factor.
+//   x >= 1: the integral of (l s + v) e^(s a v - x (e^(s v) - 1)) over v > 0, where s is the sign of l, so that all of
+//           it is positive: P by the density at x e^(s v), from the side where P or 1 - P is less.
+// The integral is a sum at v = w u, where u = e^(t - e^-t) for equidistant t (Takahasi and Mori 1974), and w is the
+// width of the integrand up to a factor.
 Tensor internal::slope_of_log_gamma(const Tensor& y, const Tensor& a) {
   constexpr int64_t kTerms = 18, kNodes = 81;
   constexpr double kStep = 0.1, kFirst = -4;
