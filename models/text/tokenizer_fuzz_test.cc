@@ -60,7 +60,9 @@ TEST(TokenizerFuzz, Json) {
                                                "\"a\"",
                                                "▁",
                                                "ab"};
-  const std::string texts[] = {"", "ab ca  c<e> 12 \n\xc3\xa9\xff", "▁a a\u0301  ab a", std::string(300, 'a') + "b"};
+  std::vector<std::string> texts = {"", "ab ca  c<e> 12 \n\xc3\xa9\xff", "▁a a\u0301  ab a"};
+  texts.emplace_back(300, 'a');
+  texts.back() += 'b';
   weft::testing::fuzz(
       {.seeds = {kByteLevel, kSpm},
        .damage = [&](std::string& s, FuzzRandom& random) { weft::testing::damage_text(s, random, words); },
