@@ -6,6 +6,7 @@
 #include "framework/base/one_line.h"
 #include "framework/io/file.h"
 #include "framework/tensor/storage.h"
+#include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/weights/load.h"
@@ -103,7 +104,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
     throw Error(e.code(), str_cat(state_path(folder), ": \"model\": ", e.what()));
   }
   set_weights(*m.model, o.dtype, device, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
-  m.tokenizer = data::make_tokenizer("bytes");
+  m.tokenizer = text::open_or_bytes(state.run["tokenizer"]);
   return m;
 }
 
