@@ -395,8 +395,13 @@ std::string style_of(const Description& d) {
 }  // namespace
 
 Description read_tokenizer_json(std::string_view text, const std::string& where) {
-  constexpr size_t kMost = size_t{128} << 20;
+  constexpr size_t kMost = size_t{128} << 20, kMostAdded = 1 << 16;
   WEFT_CHECK(text.size() <= kMost, where, ": has ", text.size(), " bytes; need at most ", kMost);
+  // Before the text becomes objects of a hundred times the size.
+  constexpr std::string_view kAdded = "\"content\"";
+  size_t added = 0;
+  for (size_t at = 0; (at = text.find(kAdded, at)) != text.npos; at += kAdded.size()) ++added;
+  WEFT_CHECK(added <= kMostAdded, where, ": has ", added, " added tokens; need at most ", kMostAdded);
   const Json json = io::parse_json(text, where);
   Object root(json, where, "");
   Description d;

@@ -175,4 +175,9 @@ std::string Tokenizer::describe() const {
   return out;
 }
 
+std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path) {
+  if (path.empty()) return data::make_tokenizer("bytes");
+  return Tokenizer::open(path);
+}
+
 }  // namespace weft::text

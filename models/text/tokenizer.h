@@ -68,4 +68,7 @@ class Tokenizer final : public data::Tokenizer {
   std::unique_ptr<const Parts> parts_;
 };
 
+/// The tokenizer of a program's flag: Tokenizer::open(), or bytes for an empty path.
+std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path);
+
 }  // namespace weft::text

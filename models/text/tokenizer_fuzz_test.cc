@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "framework/base/error.h"
+#include "framework/io/file.h"
+#include "framework/io/gguf.h"
 #include "framework/testing/fuzz.h"
 #include "models/text/description.h"
 #include "models/text/tokenizer.h"
@@ -60,7 +62,9 @@ TEST(TokenizerFuzz, Json) {
                                                "\"a\"",
                                                "▁",
                                                "ab"};
-  const std::string texts[] = {"", "ab ca  c<e> 12 \n\xc3\xa9\xff", "▁a a\u0301  ab a", std::string(300, 'a') + "b"};
+  std::vector<std::string> texts = {"", "ab ca  c<e> 12 \n\xc3\xa9\xff", "▁a a\u0301  ab a"};
+  texts.emplace_back(300, 'a');
+  texts.back() += 'b';
   weft::testing::fuzz(
       {.seeds = {kByteLevel, kSpm},
        .damage = [&](std::string& s, FuzzRandom& random) { weft::testing::damage_text(s, random, words); },
@@ -83,6 +87,38 @@ TEST(TokenizerFuzz, Json) {
            },
        .names = "f.json",
        .inputs = 5000});
+}
+
+TEST(TokenizerFuzz, Gguf) {
+  weft::testing::FuzzFile file(::testing::TempDir() + "/fuzz_tokenizer.gguf");
+  const auto seed = [&](const char* model) {
+    const std::string path = ::testing::TempDir() + "/fuzz_tokenizer_seed.gguf";
+    const std::string t = "tokenizer.ggml.";
+    io::write_gguf(
+        path,
+        {{t + "model", std::string(model)},
+         {t + "pre", std::string("llama-bpe")},
+         {t + "tokens", std::vector<std::string>{"<s>", "<0x41>", "a", "b", "ab", "\u0120", "\u2581", "\u2581a"}},
+         {t + "token_type", std::vector<int32_t>{3, 6, 1, 1, 1, 1, 1, 1}},
+         {t + "scores", std::vector<float>{0, 0, -1, -2, -3, -4, -5, -3}},
+         {t + "merges", std::vector<std::string>{"a b"}},
+         {t + "bos_token_id", uint32_t{0}},
+         {t + "add_space_prefix", true}},
+        {});
+    return io::read_file(path);
+  };
+  weft::testing::fuzz({.seeds = {seed("gpt2"), seed("llama")},
+                       .damage = weft::testing::damage_bytes,
+                       .read =
+                           [&](const std::string& s) {
+                             file.set(s);
+                             const Tokenizer t(read_gguf_tokenizer(file.path(), ""));
+                             const std::vector<int32_t> ids = t.encode("ab a\n\xff <s>ab");
+                             for (int32_t id : ids) ASSERT_TRUE(id >= 0 && id < t.vocab_size()) << id;
+                             t.decode(ids);
+                           },
+                       .names = file.path(),
+                       .inputs = 5000});
 }
 
 }  // namespace

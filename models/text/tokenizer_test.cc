@@ -197,6 +197,10 @@ TEST(TokenizerJson, Refused) {
     EXPECT_NE(error.find(r.message), error.npos) << r.pointer << ": got '" << error << "'\nneed '" << r.message << "'";
     EXPECT_EQ(error.find("t.json: "), 0u) << error;
   }
+  std::string many = "{\"added_tokens\": [";
+  for (int i = 0; i < 1'000'000; ++i) many += "{\"content\": \"a\"},";
+  EXPECT_EQ(error_of([&] { read_tokenizer_json(many, "t.json"); }),
+            "t.json: has 1000000 added tokens; need at most 65536");
   EXPECT_NE(error_of([] { read_tokenizer_json("{\"a\": \"\\ud800\"}", "t.json"); }).find("t.json: "),
             std::string::npos);
 }
@@ -223,7 +227,9 @@ TEST(TokenizerJson, LongPieces) {
   slow["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"behavior", "Isolated"}};
   slow["decoder"] = {{"type", "Fuse"}};
   const Tokenizer s = tokenizer_of(slow);
-  EXPECT_NE(error_of([&] { s.encode(std::string(200, 'a') + "b"); }).find("needs too much work"), std::string::npos);
+  std::string text(200, 'a');
+  text += 'b';
+  EXPECT_NE(error_of([&] { s.encode(text); }).find("needs too much work"), std::string::npos);
 }
 
 }  // namespace

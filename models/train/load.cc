@@ -130,7 +130,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
     throw Error(e.code(), str_cat(state_path(folder), ": \"model\": ", e.what()));
   }
   set_weights(*m.model, o.dtype, device, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
-  m.tokenizer = data::make_tokenizer("bytes");
+  m.tokenizer = text::open_or_bytes(state.run["tokenizer"]);
   return m;
 }
 

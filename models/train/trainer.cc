@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <filesystem>
 #include <optional>
 
 #include "compiler/cost/machine/rates.h"
@@ -71,10 +72,8 @@ class Trainer {
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
     check_flag("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
                str_cat("at most the model's context of ", model_->context()).c_str());
-    if (options_.tokenizer.empty())
-      tokenizer_ = data::make_tokenizer("bytes");
-    else
-      tokenizer_ = text::Tokenizer::open(io::resolve_path(options_.tokenizer));
+    if (std::string& t = options_.tokenizer; !t.empty()) t = std::filesystem::absolute(io::resolve_path(t)).string();
+    tokenizer_ = text::open_or_bytes(options_.tokenizer);
     if (setup_.on_text && model_->vocab() < tokenizer_->vocab_size())
       usage_error(str_cat(!options_.hf.empty()          ? "--hf"
                           : !options_.init_from.empty() ? "--init_from"
