@@ -6,7 +6,6 @@
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
-#include "framework/io/utf8.h"
 #include "models/text/template/template.h"
 #include "models/text/tokenizer.h"
 
