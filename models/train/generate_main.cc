@@ -69,10 +69,10 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
     const LoadedModel m = load_model(family, model, /*text=*/!tokens);
     const std::vector<int32_t> ids = tokens ? read_ids(tokens.path, *m.model) : prompt_ids(m, asked, prompt);
     WEFT_CHECK(!ids.empty(), tokens.path, ": has no token; need at least 1");
-    if (m.tokenizer) o.vocab = m.tokenizer->vocab_size();
+    if (!tokens) o.vocab = m.tokenizer->vocab_size();
     watch_interrupts();
     std::optional<TextStream> stream;
-    if (m.tokenizer) stream.emplace(m, stops, ids);
+    if (!tokens) stream.emplace(m, stops, ids);
     if (!json && !tokens && !asked.chat) std::cout << prompt << std::flush;
     const double begin = internal::now_us();
     double first = 0;

@@ -6,7 +6,6 @@
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
-#include "framework/io/utf8.h"
 #include "models/text/template/template.h"
 #include "models/text/tokenizer.h"
 
@@ -100,6 +99,7 @@ TemplateText find_template(const LoadedModel& m, const std::string& asked) {
   if (const char* known = text::jinja::known_template(asked)) {
     t.source = known;
     t.name = asked;
+    for (const char* token : {"bos_token", "eos_token"}) t.tokens.try_emplace(token, "");
   } else if (!asked.empty()) {
     t.name = io::resolve_path(asked);
     t.source = io::read_file(t.name);
@@ -180,7 +180,7 @@ size_t uncertain_end(std::string_view text, const std::vector<std::string>& stop
   for (size_t n = 1; n <= 3 && n <= text.size(); ++n) {
     const auto c = static_cast<unsigned char>(text[text.size() - n]);
     if (c < 0x80) break;
-    const size_t length = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 0;
+    const size_t length = c >= 0xF5 ? 1 : c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 0;  // 0: not its first byte
     if (length > n) most = n;
     if (length) break;
   }

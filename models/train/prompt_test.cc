@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 
@@ -31,7 +33,7 @@ TEST(TextStream, HoldsBackWhatMayBeginAStop) {
   EXPECT_EQ(streamed("a</b", {"</s>"}), "a|</b| length");
   EXPECT_EQ(streamed("a</", {"</s>"}), "a|</ length");
   EXPECT_EQ(streamed("aaab", {"aab"}), "a| stop");
-  EXPECT_EQ(streamed("xyz", {"yzq", "z"}), "x|y stop");
+  EXPECT_EQ(streamed("xyz", {"yzq", "z"}), "x|y| stop");
   EXPECT_EQ(streamed(std::string("ab\0c", 4), {}), "a|b| end");
 }
 
@@ -51,6 +53,7 @@ TEST(PromptIds, TemplatesWithoutSpecialTokensAreBytes) {
 
 TEST(EndIds, AreANumberOrAListOfTwoFiles) {
   const std::string folder = ::testing::TempDir() + "/end_ids";
+  std::filesystem::remove_all(folder);
   io::make_folders(folder);
   const auto write = [&](const std::string& name, const std::string& text) {
     io::AtomicFile file(folder + "/" + name);
