@@ -70,11 +70,14 @@ TEST(Shard, HasWhatTheCellHasAndReadsNoMore) {
         {Layout::kK, {G * (R + 2) * D, in}, s},
         {Layout::kV, {G * (R + 2) * D}, s},
         {Layout::kQkvTransposed, {3 * H * D, in}, plain},
-        {Layout::kQkvBias, {3 * H * D}, plain},
+        {Layout::kQPermuted, {G * (R + 2) * D, in}, s},
+        {Layout::kKPermuted, {G * (R + 2) * D, in}, s},
+        {Layout::kQkv, {3 * H * D, in}, plain},
+        {Layout::kQkv, {3 * H * D}, plain},
         {Layout::kExpert, {E, in, F}, s},
         {Layout::kExpertsGate, {E, in, F}, s},
         {Layout::kExpertsUp, {E, in, F}, s},
-        {Layout::kExpertsDown, {E, F, in}, s},
+        {Layout::kExperts, {E, F, in}, s},
     };
     for (const auto& c : cases) {
       SCOPED_TRACE(str_cat(static_cast<int>(c.layout), " ", c.cell, " round ", i));
