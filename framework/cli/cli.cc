@@ -208,7 +208,7 @@ void print_help(const char* program, const char* summary, const Flags& table, co
   write_output(out.str());
 }
 
-// The arguments of a program, with those of the files of --flagfile in its place.
+// The arguments of a program; the flags in the file of --flagfile replace it.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> args;
   for (int i = 1; i < argc; ++i) {

@@ -28,7 +28,7 @@ class TokenDataset {
   static TokenDataset from_tokens(std::span<const int32_t> ids, int64_t vocab_size);
   /// Shard files as one sequence, in this order. They must have the same tokenizer and vocabulary.
   static TokenDataset from_shards(const std::vector<std::string>& paths);
-  /// The same for .bin files of llm.c and nanoGPT, whose ids are those of `tokenizer`.
+  /// The same for .bin files of llm.c and nanoGPT, whose ids belong to `tokenizer`.
   static TokenDataset from_bins(const std::vector<std::string>& paths, const Tokenizer& tokenizer);
   /// `size` uniform random ids in [0, vocab_size): a pure function of seed and position that needs no memory.
   static TokenDataset synthetic(int64_t vocab_size, int64_t size, uint64_t seed);
@@ -73,8 +73,9 @@ std::string default_cache_folder();
 TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::string_view what);
 
 /// Tokens of a UTF-8 text file, of all .txt files below a folder (in path order), of a token shard (.tok), of a file of
-/// llm.c or nanoGPT (.bin), or of a folder of either. Shards made from text are stored under a hash of content and tokenizer and reused if they are not
-/// damaged. Throws one sentence if the path is missing, empty or binary, or holds a shard of another tokenizer.
+/// llm.c or nanoGPT (.bin), or of a folder of either. Shards made from text are stored under a hash of content and
+/// tokenizer, and reused if they are not damaged. Throws one sentence if the path is missing, empty or binary, or holds
+/// a shard of another tokenizer.
 TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const TokenizeOptions& options = {});
 
 /// The data for the flag --data: "" or "shakespeare" is the embedded text, "synthetic" is random ids below

@@ -34,7 +34,7 @@ class Shard {
  public:
   explicit Shard(const std::string& path, int64_t verify_bytes = int64_t{1} << 30);
   /// A .bin file of llm.c (header 20240520 with u16 ids, 20240801 with u32) or of nanoGPT (u16 ids alone). These files
-  /// name no tokenizer: their ids are those of `tokenizer`. Throws DataLoss "PATH: ..." for an inconsistent header.
+  /// name no tokenizer: their ids belong to `tokenizer`. Throws DataLoss "PATH: ..." for an inconsistent header.
   static Shard of_bin(const std::string& path, const std::string& tokenizer, int64_t vocab_size);
   int64_t count() const { return count_; }
   int64_t vocab_size() const { return vocab_size_; }

@@ -14,7 +14,8 @@ namespace {
 using weft::testing::FuzzRandom;
 
 constexpr const char* kByteLevel = R"({"version":"1.0","truncation":null,"padding":null,
-"added_tokens":[{"id":9,"content":"<e>","single_word":false,"lstrip":true,"rstrip":false,"normalized":false,"special":true},
+"added_tokens":[{"id":9,"content":"<e>","single_word":false,"lstrip":true,"rstrip":false,"normalized":false,
+ "special":true},
 {"id":8,"content":"ab","single_word":true,"lstrip":false,"rstrip":true,"normalized":true,"special":false}],
 "normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Strip","strip_left":true,"strip_right":true}]},
 "pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\s+(?!\\S)|[^\\s]+|\\s"},

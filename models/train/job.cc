@@ -24,8 +24,8 @@ static std::string identity_of(const std::string& data) {
   }
 }
 
-// The identity of the weights that a run starts from: the begins and sizes of their files. Each process reads the shards
-// of its own ranks, so nothing else would notice that hosts have other weights under one path.
+// The identity of the weights that a run starts from: the first bytes and the sizes of their files. Each process reads
+// the shards of its own ranks, so nothing else would notice that hosts have other weights under one path.
 static std::string identity_of_weights(const TrainOptions& o) {
   try {
     const std::string path = o.hf.empty() ? find_checkpoint(io::resolve_path(o.init_from)) : weights::find_hf(o.hf);

@@ -119,7 +119,7 @@ std::string flag_lines(TrainOptions o, const std::string& before) {
     if (!chosen_again && !same_value(flags[i], plain[i]) && text.find('\n') == text.npos)
       lines += str_cat("--", name, "=", text, "\n");
   }
-  // Of two lines with one name the last one counts; those of --set add up.
+  // The last line with a name counts; lines of --set add up.
   std::string kept;
   for (size_t at = 0; at < before.size();) {
     const size_t end = std::min(before.find('\n', at), before.size());

@@ -44,7 +44,7 @@ enum class Values : uint8_t {
 void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
                const NamedCells& cells, Values values);
 
-/// Sets all cells of a model with this configuration by set_cells(). Throws as plan_cells() does, before a cell changes.
+/// Sets all cells of a model with this configuration by set_cells(). Throws as plan_cells(), before a cell changes.
 void load_weights(const HfModel& model, const NamedCells& cells, std::vector<std::string>* warnings = nullptr,
                   Values values = Values::kInPlace);
 

@@ -358,7 +358,7 @@ void check_layers(const WeightSource& source, const Family& family, int64_t laye
 
 namespace {
 
-// Joins dims that one stride describes in the file and in the cell, and leaves out those of one index.
+// Joins dims that one stride describes in the file and in the cell, and leaves out dims of one index.
 Piece joined(const Piece& p) {
   Piece j{.source = p.source, .from_offset = p.from_offset, .to_offset = p.to_offset};
   for (size_t d = 0; d < p.extents.size(); ++d) {

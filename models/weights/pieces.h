@@ -67,8 +67,8 @@ void copy_tensor(const TensorPlan& plan, const StridedView& cell, DType dtype, v
 /// of a layer need memory before its weights are read.
 void check_layers(const WeightSource& source, const Family& family, int64_t layers);
 
-/// Copies a piece to the memory of its cell, with conversion to the cell's dtype. Reads the elements of the piece and no
-/// others, in ranges of about 4 MiB that threads share.
+/// Copies a piece to the memory of its cell, with conversion to the cell's dtype. Reads only the elements of the piece,
+/// in ranges of about 4 MiB that threads share.
 void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);
 
 }  // namespace weft::weights

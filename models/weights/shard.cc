@@ -35,7 +35,7 @@ void add_boxes(const Piece& p, const Digits& g, size_t k, int64_t begin, int64_t
   if (k == g.dims.size()) return;  // a single index, outside of the range
   const size_t d = g.dims[k];
   const int64_t stride = g.strides[k], inner = g.span(p, k + 1);
-  // Indices that reach into the range, and those of them that are inside it.
+  // Indices that reach into the range, and the indices that are inside it.
   const int64_t first = std::max<int64_t>(0, floor_div(begin - inner, stride) + 1),
                 last = std::min(p.extents[d] - 1, floor_div(end - 1, stride)),
                 inside = std::max(first, -floor_div(-begin, stride)),

@@ -99,7 +99,7 @@ def gpt2(corpus):
 
 
 def llama3(corpus):
-    """With tokens that merges do not make, which ignore_merges finds."""
+    """A tokenizer with tokens that merges do not make; ignore_merges finds them."""
     t = train(byte_level(LLAMA3), corpus, [], initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     j = json.loads(t.to_str())
     for i, token in enumerate(["Ġdefinitely", "unmergeable", "\u010a\u010a\u010a", "12"]):

@@ -144,7 +144,7 @@ TEST_P(Styles, AnyBytesComeBack) {
   EXPECT_EQ(t->decode(t->encode(all)), all);
 }
 
-/// Special tokens are those of the template only, even where a user writes their names.
+/// Only the template has special tokens, even where a user writes their names.
 TEST_P(Styles, SpecialTokensOfTemplatesOnly) {
   const auto t = style(GetParam());
   const std::string end = std::string(GetParam()) == "spm"      ? "</s>"

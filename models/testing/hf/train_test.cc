@@ -79,7 +79,7 @@ nn::StateDict loaded(const Case& c, std::unique_ptr<nn::LanguageModel>& model) {
   return model->state_dict();
 }
 
-// Losses and cells of four steps on meshes are those of one device up to rounding.
+// Losses and cells of four steps on meshes equal one device's up to rounding.
 TEST(HfTrain, MeshesEqualOneDevice) {
   for (const Case& c : kCases) {
     TrainOptions one = options_of(fresh("one"), 4);
