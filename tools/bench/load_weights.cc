@@ -1,5 +1,5 @@
-// load_weights: the time to set cells in f32 from a file of bf16, beside copies of the same bytes at the machine's rate,
-// and the growth of the memory of the process. The file is in the system's cache.
+// load_weights: the time to set cells in f32 from a file of bf16 beside copies of the same bytes at the machine's rate,
+// and how much memory the process needs. The file is in the system's cache.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
