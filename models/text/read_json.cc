@@ -328,7 +328,7 @@ void check_added(const Description& d, const Ids& ids) {
     const bool free = i >= d.tokens.size() || d.tokens[i].empty() || d.tokens[i] == t.content;
     const auto [at, is_new] = seen.emplace(t.id, &t.content);
     WEFT_CHECK(free && is_new, d.where, ": id ", t.id, " belongs to '",
-               (free ? *at->second : d.tokens[i]).substr(0, 60), "' and of the added token '", t.content.substr(0, 60),
+               (free ? *at->second : d.tokens[i]).substr(0, 60), "' and to the added token '", t.content.substr(0, 60),
                "'; need one");
   }
 }
