@@ -236,10 +236,14 @@ class Gguf final : public WeightSource {
     if (!t) return {};
     return WeightInfo{dtype_of(*t), t->shape};
   }
+  const void* in_place(std::string_view name) const override {
+    const io::GgufTensor& t = at(name);
+    return t.format->block == 1 ? file_.bytes(t).data() : nullptr;  // the format aligns the data
+  }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const io::GgufTensor& t = at(name);
     const std::byte* data = file_.bytes(t).data();
-    if (t.format->block == 1) return data + begin * t.format->block_bytes;  // the format aligns the data
+    if (in_place(name)) return data + begin * t.format->block_bytes;
     room.resize(static_cast<size_t>(end - begin) * sizeof(float));
     io::dequantise(*t.format, data, begin, end, reinterpret_cast<float*>(room.data()));
     return room.data();

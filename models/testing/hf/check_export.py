@@ -35,7 +35,10 @@ def variants(folder):
         config = json.load(file)
     if "rope_parameters" not in config:
         return
-    for name, fields in (("rope_parameters", ["rope_theta", "rope_scaling"]), ("rope_theta", ["rope_parameters"])):
+    forms = [("rope_theta", ["rope_parameters"])]
+    if int(transformers.__version__.split(".")[0]) >= 5:  # transformers 4 does not read rope_parameters
+        forms.append(("rope_parameters", ["rope_theta", "rope_scaling"]))
+    for name, fields in forms:
         with tempfile.TemporaryDirectory() as copy:
             shutil.copytree(folder, copy, dirs_exist_ok=True)
             with open(os.path.join(copy, "config.json"), "w", encoding="utf-8") as file:
