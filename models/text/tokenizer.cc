@@ -175,6 +175,17 @@ std::string Tokenizer::describe() const {
   return out;
 }
 
+std::vector<NamedFile> tokenizer_files(const std::string& path) {
+  if (path.empty() || path.ends_with(".gguf")) return {};
+  const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path, folder = io::folder_of(file);
+  std::vector<NamedFile> files{{"tokenizer.json", io::read_file(file, int64_t{1} << 30)}};
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja"})
+    if (const std::string other = str_cat(folder, "/", name); io::exists(other) && !io::is_folder(other))
+      files.emplace_back(name, io::read_file(other, int64_t{64} << 20));
+  return files;
+}
+
 std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path) {
   if (path.empty()) return data::make_tokenizer("bytes");
   return Tokenizer::open(path);

@@ -157,6 +157,9 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     io::write_safetensors_folder(folder.folder(), "optimizer", optimizer_views);
     if (!about.origin.source.empty())
       io::write_file_atomic(origin_path(folder.folder()), io::write_json(io::json_of(about.origin), 2) + "\n");
+    if (!about.tokenizer.empty()) io::make_folders(folder.path("tokenizer"));
+    for (const auto& [name, content] : about.tokenizer)
+      io::write_file_atomic(folder.path("tokenizer/" + name), content);
     if (!about.flags.empty()) io::write_file_atomic(folder.path("run.flags"), about.flags);
     TrainState written = state;
     written.run = renamed(state.run, kMicrobatches[0], kMicrobatches[1]);
@@ -214,6 +217,11 @@ Origin read_origin(const std::string& folder) {
   const std::string path = origin_path(folder);
   if (io::exists(path)) io::read_fields(origin, io::parse_json(io::read_file(path, int64_t{1} << 20), path), path);
   return origin;
+}
+
+std::string tokenizer_path(const std::string& folder) {
+  const std::string path = folder + "/tokenizer";
+  return io::exists(path + "/tokenizer.json") ? path : "";
 }
 
 std::string read_flags(const std::string& folder) {

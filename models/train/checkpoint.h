@@ -40,6 +40,7 @@ struct Origin {
 struct AboutRun {
   Origin origin;
   std::string flags;  // run.flags: the flags of the run, a line each; empty: no file
+  std::vector<std::pair<std::string, std::string>> tokenizer;  // files of its folder tokenizer/: name, content
 };
 
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.
@@ -71,6 +72,8 @@ TrainState read_state(const std::string& folder);
 /// origin.json of a checkpoint folder; one without source, if the folder has none. Throws as read_state().
 Origin read_origin(const std::string& folder);
 std::string origin_path(const std::string& folder);
+/// The folder of the tokenizer in a checkpoint; empty: the checkpoint contains none.
+std::string tokenizer_path(const std::string& folder);
 /// run.flags of a checkpoint folder; empty, if the folder has none.
 std::string read_flags(const std::string& folder);
 /// The checksum of the first 16 MiB of a file, in hexadecimal digits.

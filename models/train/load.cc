@@ -130,7 +130,11 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
     throw Error(e.code(), str_cat(state_path(folder), ": \"model\": ", e.what()));
   }
   set_weights(*m.model, o.dtype, device, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
-  m.tokenizer = text::open_or_bytes(state.run["tokenizer"]);
+  m.folder = tokenizer_path(folder);
+  if (m.folder.empty()) m.folder = state.run["tokenizer"];
+  m.tokenizer = text::open_or_bytes(m.folder);
+  if (!m.folder.empty()) m.end_ids = read_end_ids(m.folder);
+  if (m.end_ids.empty() && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
   return m;
 }
 

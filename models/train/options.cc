@@ -9,6 +9,7 @@
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
+#include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/train/microbatches.h"
@@ -30,7 +31,7 @@ Flags train_flags(TrainOptions& o) {
       field_flag(o.set),
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
       {"tokenizer", &o.tokenizer,
-       "tokenizer.json, a folder with one, or GGUF file, for --data; empty: tokens are bytes"},
+       "tokenizer.json, a folder with one, or GGUF file, for --data; empty: the tokenizer beside --hf, else bytes"},
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
       {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},
@@ -402,6 +403,23 @@ void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& ru
                  str_cat(it->second, ", as the resumed run in ", p.dir, " has it, or another --checkpoint_dir"));
 }
 
+// Settles the tokenizer: a checkpoint's own, else the one that is given, else the one beside the weights of --hf. The
+// flag receives its path, which the run keeps.
+void settle_tokenizer(Setup& p, TrainOptions& o) {
+  if (!o.tokenizer.empty()) o.tokenizer = absolute(o.tokenizer);
+  if (p.hf && o.tokenizer.empty() && p.on_text &&
+      (p.hf->folder.ends_with(".gguf") || io::exists(p.hf->folder + "/tokenizer.json")))
+    o.tokenizer = absolute(p.hf->folder);
+  p.tokenizer = o.tokenizer;
+  const std::string checkpoint = !p.resumed.empty() ? p.resumed : p.init_from;
+  const std::string own = checkpoint.empty() ? "" : tokenizer_path(checkpoint);
+  if (own.empty()) return;
+  p.tokenizer = own;
+  if (!o.tokenizer.empty() && io::exists(o.tokenizer))
+    check_flag("tokenizer", text::Tokenizer::open(o.tokenizer)->name() == text::Tokenizer::open(own)->name(),
+               o.tokenizer, str_cat("the tokenizer of the checkpoint, ", own, ": drop the flag"));
+}
+
 }  // namespace
 
 Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
@@ -420,6 +438,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   const TrainState from = settle_origin(p, family, o);
   p.config_name = name_of(family, p, o);
   settle_config(p, family, run, from, o);
+  settle_tokenizer(p, o);
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), in_range(flag), flag_text(flag), "a value in its range (--help)");

@@ -23,7 +23,7 @@ struct TrainOptions {
   int64_t context = 0;     // with hf: fewer tokens than the context of the model; 0: its context
   Settings set;            // fields of the configuration that get other values
   std::string data;        // "", synthetic, or a path
-  std::string tokenizer;   // of the data: a tokenizer.json or a GGUF file; empty: bytes
+  std::string tokenizer;   // of the data: a tokenizer.json or a GGUF file; empty: beside hf, else bytes
   int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
   int64_t batch_size = 0;  // sequences per step over all microbatches
   int64_t seq_len = 0;
@@ -74,6 +74,7 @@ struct Setup {
   std::string other_origin;                    // a sentence, if --hf or --init_from is not the resumed run's origin
   std::shared_ptr<const weights::HfModel> hf;  // to start from; null: none
   std::string init_from;                       // the checkpoint to start from; empty: none
+  std::string tokenizer;                       // where text::open_or_bytes() finds it
   DType dtype = kFloat32;
   Device device;
   int64_t checkpoint_every = 0;  // -1: auto

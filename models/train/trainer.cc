@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <filesystem>
 #include <optional>
 
 #include "compiler/cost/machine/rates.h"
@@ -72,8 +71,8 @@ class Trainer {
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
     check_flag("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
                str_cat("at most the model's context of ", model_->context()).c_str());
-    if (std::string& t = options_.tokenizer; !t.empty()) t = std::filesystem::absolute(io::resolve_path(t)).string();
-    tokenizer_ = text::open_or_bytes(options_.tokenizer);
+    tokenizer_ = text::open_or_bytes(setup_.tokenizer);
+    tokenizer_files_ = text::tokenizer_files(setup_.tokenizer);
     if (setup_.on_text && model_->vocab() < tokenizer_->vocab_size())
       usage_error(str_cat(!options_.hf.empty()          ? "--hf"
                           : !options_.init_from.empty() ? "--init_from"
@@ -400,8 +399,9 @@ class Trainer {
     const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
     std::string folder;
     internal::on_first_process("saving a checkpoint", [&] {
-      folder = save_checkpoint(setup_.dir, state_, model, optimizer, options_.keep, lock_ ? &*lock_ : nullptr,
-                               {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_)});
+      folder = save_checkpoint(
+          setup_.dir, state_, model, optimizer, options_.keep, lock_ ? &*lock_ : nullptr,
+          {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_), .tokenizer = tokenizer_files_});
     });
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
@@ -422,7 +422,6 @@ class Trainer {
 
   std::map<std::string, std::string> run_flags() const {
     std::map<std::string, std::string> run{{"data", options_.data},
-                                           {"tokenizer", options_.tokenizer},
                                            {"steps", str_cat(options_.steps)},
                                            {"batch_size", str_cat(options_.batch_size)},
                                            {"seq_len", str_cat(options_.seq_len)},
@@ -431,6 +430,7 @@ class Trainer {
                                            {"microbatches", str_cat(options_.asked_microbatches)},
                                            {"dtype", options_.dtype},
                                            {"seed", str_cat(options_.seed)}};
+    if (!options_.tokenizer.empty()) run.emplace("tokenizer", options_.tokenizer);
     if (!setup_.origin.source.empty()) return run;
     run.emplace("config", setup_.config_name);
     const nn::ConfigMap preset = family_.preset(setup_.config_name);
@@ -536,6 +536,7 @@ class Trainer {
   dist::Job& job_;
   std::unique_ptr<nn::LanguageModel> model_;
   std::shared_ptr<const data::Tokenizer> tokenizer_;
+  std::vector<text::NamedFile> tokenizer_files_;  // for checkpoints
   data::TokenDataset::Split split_;
   std::optional<data::ShuffledLoader> loader_;
   std::optional<data::SequentialLoader> eval_loader_;
