@@ -13,7 +13,9 @@
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
+#include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
+#include "models/train/load.h"
 #include "models/train/trainer.h"
 #include "models/weights/load.h"
 #include "weft.h"
@@ -192,6 +194,40 @@ TEST(HfTrain, CheckpointsKnowTheirOrigin) {
   const train::TrainState state = train::read_state(next.checkpoint_dir + "/step_2");
   EXPECT_EQ(state.model.at("norm_eps"), "0.001");
   EXPECT_EQ(state.model.at("dim"), "16");
+}
+
+// A checkpoint contains the tokenizer of its text, so it is read where the tokenizer's file is gone.
+TEST(HfTrain, CheckpointsContainTheirTokenizer) {
+  const std::string folder = fresh("tokenizer_file"), text = folder + "/text.txt";
+  io::make_folders(folder);
+  io::write_file_atomic(folder + "/tokenizer.json", io::read_file(fixture("tokenizers/gpt2.json")));
+  io::write_file_atomic(folder + "/chat_template.jinja", "{{ bos_token }}");
+  std::string content;
+  for (int i = 0; i < 2000; ++i) content += str_cat("line ", i, " of a text that has numbers.\n");
+  io::write_file_atomic(text, content);
+  const auto tokenizer = text::Tokenizer::open(folder);
+  TrainOptions o = options_of(fresh("tokenizer"), 2);
+  o.data = text;
+  o.tokenizer = folder;
+  o.set = {{"vocab", str_cat(tokenizer->vocab_size())}, {"dim", "16"}, {"layers", "1"}, {"heads", "2"}};
+  o.eval_every = 0;
+  o.sample_tokens = 4;
+  ASSERT_EQ(train::train(gpt::family(), o), 0);
+  std::remove((folder + "/tokenizer.json").c_str());
+  const train::LoadedModel m = train::load_model(gpt::family(), {.checkpoint = o.checkpoint_dir}, true);
+  EXPECT_EQ(m.tokenizer->name(), tokenizer->name());
+  EXPECT_EQ(m.folder, o.checkpoint_dir + "/step_2/tokenizer");
+  EXPECT_EQ(io::read_file(m.folder + "/chat_template.jinja"), "{{ bos_token }}");
+
+  TrainOptions more = options_of(o.checkpoint_dir, 4);
+  more.data = text;
+  more.resume = true;
+  ASSERT_EQ(train::train(gpt::family(), more), 0);
+  EXPECT_TRUE(io::exists(o.checkpoint_dir + "/step_4/tokenizer/tokenizer.json"));
+  more.tokenizer = fixture("tokenizers/qwen.json");
+  const std::string error = error_of([&] { train::train(gpt::family(), more); });
+  EXPECT_NE(error.find("--tokenizer: got "), error.npos) << error;
+  EXPECT_NE(error.find("need the tokenizer of the checkpoint"), error.npos) << error;
 }
 
 // The first loss of a run is the loss of the weights that it starts from.
