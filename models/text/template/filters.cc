@@ -74,7 +74,7 @@ Value tojson(In& in, const Value& v, const Arguments& a) {
   const std::vector<Value> p = in.bind("tojson", a, {"ensure_ascii", "indent", "separators", "sort_keys"});
   Heap::JsonStyle style{.sorted = flag(p[3]), .ascii = flag(p[0])};
   style.indent = in.integer(p[1], -1, 0, 64);
-  if (style.indent >= 0) style.item = ",";
+  if (style.indent >= 0) style.item = ',';
   if (const List* l = as_object<List>(p[2]); l && l->items.size() == 2) {
     style.item = in.text(l->items[0], "tojson").bytes();
     style.key = in.text(l->items[1], "tojson").bytes();
