@@ -185,7 +185,7 @@ void quantise_q8_0(const float* x, int64_t count, std::byte* blocks) {
   for (; count > 0; count -= 32, x += 32, blocks += 34) {
     float most = 0;
     for (int i = 0; i < 32; ++i) most = std::max(most, std::fabs(x[i]));
-    const float d = most / 127, inverse = d != 0 ? 1 / d : 0;
+    const float d = most / 127, inverse = d >= 0x1p-126f ? 1 / d : 0;  // below, 1 / d may be infinite
     const uint16_t bits = float16::from_float(d);
     std::memcpy(blocks, &bits, sizeof bits);
     for (int i = 0; i < 32; ++i)

@@ -49,6 +49,9 @@ TEST(Gguf, ValuesHaveTheBitsOfThePackage) {
   std::vector<std::byte> blocks(source.size() / 32 * 34);
   quantise_q8_0(source.data(), std::ssize(source), blocks.data());
   EXPECT_EQ(std::memcmp(blocks.data(), formats().bytes(*formats().find("source.q8_0")).data(), blocks.size()), 0);
+  const std::vector<float> tiny(32, 1e-38f);  // the reciprocal of their scale is above all floats
+  quantise_q8_0(tiny.data(), 32, blocks.data());
+  EXPECT_TRUE(std::all_of(blocks.begin(), blocks.begin() + 34, [](std::byte b) { return b == std::byte{}; }));
 }
 
 TEST(Gguf, MetadataHasTypes) {

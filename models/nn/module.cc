@@ -13,7 +13,8 @@ namespace weft::internal {
 
 thread_local constinit CallOutputs* call_outputs = nullptr;
 
-CallOutputs::CallOutputs(const std::vector<std::string>& paths) : outer_(std::exchange(call_outputs, this)) {
+CallOutputs::CallOutputs(const std::vector<std::string>& paths)
+    : capture_(thread_state.capture), outer_(std::exchange(call_outputs, this)) {
   for (const std::string& path : paths) wanted_.push_back({path, {}});
 }
 CallOutputs::~CallOutputs() { call_outputs = outer_; }
@@ -22,12 +23,11 @@ void CallOutputs::add(std::string_view path, std::span<const Tensor> returned) {
   if (outer_) outer_->add(path, returned);
   if (path.empty()) return;
   if (std::find(called_.begin(), called_.end(), path) == called_.end()) called_.emplace_back(path);
-  const Capture* const capture = thread_state.capture;
   for (Wanted& w : wanted_) {
     if (w.path != path) continue;
     for (const Tensor& t : returned)
       if (t.defined()) w.returned.push_back(t);
-    w.in_body |= capture && capture->kind() == Capture::kBody;
+    w.inside |= thread_state.capture != capture_;
   }
 }
 
@@ -40,9 +40,9 @@ std::vector<std::vector<Tensor>> CallOutputs::take() const {
                   near.empty() ? "" : "')",
                   "; need the path of a module whose call operator has a CallScope and returns call.result(y)");
     WEFT_CHECK_AS(
-        kFailedPrecondition, !w.in_body, "with_outputs: module '", w.path,
-        "' was called inside checkpoint, a loop or vmap, which its value does not leave; need a module that is "
-        "called outside of them");
+        kFailedPrecondition, !w.inside, "with_outputs: module '", w.path,
+        "' was called inside checkpoint, a loop, vmap or a compiled function, which its value does not leave; need a "
+        "module that is called outside of them, or compile(with_outputs(...))");
     out.push_back(w.returned);
   }
   return out;

@@ -49,17 +49,18 @@ class CallOutputs {
   CallOutputs(const CallOutputs&) = delete;
   void add(std::string_view path, std::span<const Tensor> returned);
   /// For each path, the tensors that its calls returned, in order. Throws NotFound for a path without a call, with the
-  /// nearest one, and FailedPrecondition if a call was in a body (checkpoint, a loop, vmap).
+  /// nearest one, and FailedPrecondition if a call was in a capture of its own (checkpoint, a loop, vmap, compile).
   std::vector<std::vector<Tensor>> take() const;
 
  private:
   struct Wanted {
     std::string path;
     std::vector<Tensor> returned;
-    bool in_body = false;
+    bool inside = false;  // a capture that began later than this object
   };
   std::vector<Wanted> wanted_;
   std::vector<std::string> called_;  // paths of the calls so far
+  const Capture* const capture_;
   CallOutputs* const outer_;
 };
 extern thread_local constinit CallOutputs* call_outputs;

@@ -83,6 +83,8 @@ TEST(Outputs, Nest) {
   const auto [result, outer] = with_outputs({"blocks.0"}, inner)(x);
   EXPECT_TRUE(testing::same_bits(outer[0][0], net.blocks[0](x)));
   EXPECT_EQ(result.outputs[0].size(), 1u);
+  const Tensor inside = checkpoint([&](const Tensor& t) { return inner(t).outputs[0][0]; }, x);
+  EXPECT_TRUE(testing::same_bits(inside, result.outputs[0][0]));
 }
 
 std::string error_of(const std::vector<std::string>& paths, const std::function<Tensor(const Tensor&)>& fn) {

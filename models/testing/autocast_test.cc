@@ -237,6 +237,17 @@ TEST(Autocast, LayersRunAndTrain) {
   check_layer("Embedding", kFloat32, nn::Embedding(9, 4), tensor({1, 2}));
 }
 
+// A body is differentiated where it is captured. inner is a product that Autocast leaves f32, and so is its gradient.
+TEST(Autocast, GradientsInsideBodiesHaveTheDtypesOfTheForwardOps) {
+  const Tensor x = randn({3, 5, 8}), w = randn({4, 8});
+  const auto gradients = vmap([&](const Tensor& t) { return grad(sum(sin(inner(t, w))), std::vector<Tensor>{t})[0]; });
+  const Tensor need = gradients(x);
+  const Autocast scope(kBFloat16);
+  const Tensor got = gradients(x);
+  EXPECT_EQ(got.dtype(), kFloat32);
+  EXPECT_TRUE(testing::same_bits(got, need));
+}
+
 TEST(Autocast, AnotherDtypeIsAnError) {
   try {
     compile([](const Tensor& x) { return x; }, {.autocast = kFloat32});

@@ -190,8 +190,9 @@ io::GgufMetadata metadata_of(const Family& family, const Kind& kind, const nn::C
   const nn::RotaryOptions r = rotary_of(config);
   m.push_back({dot + "rope.freq_base", static_cast<float>(r.theta)});
   if (r.type == "llama3") {
-    need("rope_low_freq_factor", "1");
-    need("rope_high_freq_factor", "4");
+    WEFT_CHECK(r.low_freq_factor == 1 && r.high_freq_factor == 4,
+               "config: fields 'rope_low_freq_factor' and 'rope_high_freq_factor' are ", r.low_freq_factor, " and ",
+               r.high_freq_factor, "; need 1 and 4: GGUF files have no other");
   } else if (r.type != "default") {
     m.push_back({dot + "rope.scaling.type", r.type});
     m.push_back({dot + "rope.scaling.factor", static_cast<float>(r.factor)});

@@ -208,6 +208,11 @@ TEST(GgufModel, BothFormsOfRotarySettings) {
 }
 
 TEST(GgufModel, OneSentenceForWhatDoesNotFit) {
+  nn::ConfigMap config = nn::to_map(llama::preset("llama-1b"));
+  config["rope_low_freq_factor"] = "2";
+  EXPECT_EQ(error_of([&] { weights::write_gguf(temp("other.gguf"), written("llama", config, {}), "f32"); }),
+            "config: fields 'rope_low_freq_factor' and 'rope_high_freq_factor' are 2 and 4; need 1 and 4: GGUF files "
+            "have no other");
   const HfModel hf = weights::open_hf(fixture("llama3"));
   const auto model = model_of("llama", hf.config.config);
   const float one = 1;

@@ -192,8 +192,8 @@ Tensor kron(const Arg& x, const Arg& y) {
 static Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, const Arg& beta, const Arg& alpha,
                          const DotDims& dims, const char* op) {
   const Tensor& t = tensor_of(input, op);
-  DType dtype = promote(t.dtype(), promote(a.dtype(), b.dtype()));
-  if (dtype != kFloat64) dtype = promote(internal::autocast(a).dtype(), internal::autocast(b).dtype());
+  using internal::autocast;
+  const DType dtype = promote(autocast(t).dtype(), promote(autocast(a).dtype(), autocast(b).dtype()));
   for (const Arg* s : {&beta, &alpha}) {
     WEFT_CHECK(!s->is_tensor(), op, ": beta or alpha is a tensor; need numbers");
     WEFT_CHECK(is_floating(dtype) || s->kind() != Arg::kFloat, op, ": beta or alpha is ", s->number(), " and operands ",

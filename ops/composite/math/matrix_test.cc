@@ -147,6 +147,7 @@ TEST(Matrix, DiagonalsOfEveryOffsetAreInverse) {
 TEST(Matrix, IntegersScalarsAndEmptyOperands) {
   const Tensor m = arange(4).reshape({2, 2}), nan = full({2, 2}, std::nan(""));
   EXPECT_EQ(addmm(m, m, m, 2, 3).to_vector<int64_t>(), (std::vector<int64_t>{6, 11, 22, 39}));
+  expect_values(addmm(full({2, 2}, 0.5), m, m), {2.5, 3.5, 6.5, 11.5});  // in the dtype of all three
   expect_values(addmm(nan, ones({2, 1}), ones({1, 2}), 0), {1, 1, 1, 1});
   EXPECT_EQ(addmm(zeros({2, 3}), zeros({2, 0}), zeros({0, 3})).shape(), (Shape{2, 3}));
   expect_values(inner(full({}, 3.0), full({2}, 2.0)), {6, 6});
