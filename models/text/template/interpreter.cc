@@ -144,7 +144,7 @@ Interpreter::Flow Interpreter::exec_for(const TemplateNode& n) {
     return exec(*n.kids[3]);
   }
   const List* list = heap.list(std::move(items));
-  Loop* loop = heap.loop(list, loops_);
+  Loop* loop = heap.loop(list);
   for (const int64_t count = list->items.size(); loop->index < count; ++loop->index) {
     Inner inner(*this);
     define("loop", loop);

@@ -83,7 +83,7 @@ class Interpreter {
   Value repeated(const Value& v, int64_t times);
 
   const int64_t now_;
-  int depth_ = 0, calls_ = 0, loops_ = 0;
+  int depth_ = 0, calls_ = 0;
   MarkedText* out_ = nullptr;
   Value value_;  // of NodeKind::value
   Scope globals_;
