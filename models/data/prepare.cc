@@ -199,7 +199,8 @@ TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::st
 TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const TokenizeOptions& options) {
   const auto [kind, paths] = data_files(path);
   if (kind == DataFiles::Kind::kBins) {
-    WEFT_CHECK(tokenizer.name() != "bytes", paths[0], ": it does not name the tokenizer of its ids; need --tokenizer FILE");
+    WEFT_CHECK(tokenizer.name() != "bytes", paths[0],
+               ": it does not name the tokenizer of its ids; need --tokenizer FILE");
     return TokenDataset::from_bins(paths, tokenizer);
   }
   if (kind == DataFiles::Kind::kShards) {

@@ -85,13 +85,11 @@ void Bpe::part_unmergeable(const Description& d) {
     for (int32_t i = 0; i < kClasses; ++i)
       joined_[static_cast<size_t>(c * kClasses + i)] = joined_[static_cast<size_t>(i * kClasses + c)] = true;
   };
-  if (!byte_level_) {
-    // Characters without a token of their own become bytes or are fused.
-    join_all(kRestClass);
-    for (int32_t c = 0; c < 128; ++c)
-      if (byte_ids_[c] < 0) join_all(c);
-    if (find("▁") < 0) join_all(kMarkClass);
-  }
+  // Characters without a token of their own become bytes, are fused or left out.
+  for (int32_t c = 0; c < (byte_level_ ? 256 : 128); ++c)
+    if (byte_ids_[c] < 0) join_all(c);
+  if (!byte_level_) join_all(kRestClass);
+  if (!byte_level_ && find("▁") < 0) join_all(kMarkClass);
   for (const Merge& m : d.merges) {
     const auto bytes = [&](int32_t id) {
       const auto i = static_cast<size_t>(id);

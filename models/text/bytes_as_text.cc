@@ -10,34 +10,19 @@ namespace {
 
 /// GPT-2's table: printable characters of Latin-1 are themselves, the other bytes are U+0100 and on.
 struct ByteTable {
-  std::array<uint16_t, 256> code{};
   std::array<int16_t, 0x144> byte{};
   constexpr ByteTable() {
     for (int16_t& b : byte) b = -1;
-    uint16_t next = 0x100;
+    size_t next = 0x100;
     for (int b = 0; b < 256; ++b) {
       const bool printable = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-      code[static_cast<size_t>(b)] = printable ? static_cast<uint16_t>(b) : next++;
-      byte[code[static_cast<size_t>(b)]] = static_cast<int16_t>(b);
+      byte[printable ? static_cast<size_t>(b) : next++] = static_cast<int16_t>(b);
     }
   }
 };
 constexpr ByteTable kBytes;
 
 }  // namespace
-
-void append_utf8(std::string& out, uint32_t c) {
-  const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  }
-}
 
 std::optional<std::string> bytes_of_text(std::string_view token) {
   std::string out;
@@ -47,12 +32,6 @@ std::optional<std::string> bytes_of_text(std::string_view token) {
     out += static_cast<char>(kBytes.byte[c.code]);
     token.remove_prefix(c.size);
   }
-  return out;
-}
-
-std::string text_of_bytes(std::string_view bytes) {
-  std::string out;
-  for (char b : bytes) append_utf8(out, kBytes.code[static_cast<unsigned char>(b)]);
   return out;
 }
 

@@ -7,8 +7,6 @@
 
 namespace weft::text {
 
-/// Appends a code point as UTF-8.
-void append_utf8(std::string& out, uint32_t code);
 /// The code point at the beginning of valid UTF-8, and its length.
 struct CodePoint {
   uint32_t code;
@@ -25,8 +23,6 @@ inline CodePoint code_point(std::string_view text) {
 
 /// The bytes of a token of a byte-level vocabulary; nothing if a character stands for no byte.
 std::optional<std::string> bytes_of_text(std::string_view token);
-/// The characters of bytes: " a" is "Ġa".
-std::string text_of_bytes(std::string_view bytes);
 /// The byte of a token "<0xE2>"; -1 for any other token.
 int fallback_byte(std::string_view token);
 

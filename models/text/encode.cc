@@ -52,8 +52,8 @@ class Encoder {
     AddedTokens::Found f;
     for (size_t from = 0; tokens.find(text, from, specials, allowed, &f);) {
       from = f.end;
-      if (f.token->single_word && ((f.begin > 0 && is_word(code_before(text, f.begin))) ||
-                                   (f.end < text.size() && is_word(code_point(text.substr(f.end)).code))))
+      if (f.token->single_word && ((f.begin > 0 && is_word(last_character(text.substr(0, f.begin)).code)) ||
+                                   (f.end < text.size() && is_word(first_character(text.substr(f.end)).code))))
         continue;
       if (f.token->lstrip) f.begin = std::max(f.begin - white_suffix(text.substr(0, f.begin)), done);
       if (f.token->rstrip) f.end += white_prefix(text.substr(f.end));

@@ -63,7 +63,8 @@ TEST(TokenizerFuzz, Json) {
                                                "\"a\"",
                                                "▁",
                                                "ab"};
-  std::vector<std::string> texts = {"", "ab ca  c<e> 12 \n\xc3\xa9\xff", "▁a a\u0301  ab a"};
+  std::vector<std::string> texts = {"", "ab ca  c<e> 12 \n\xc3\xa9\xff", "▁a a\u0301  ab a",
+                                    "bytes that are no character: \xc3 ab\xf0"};
   texts.emplace_back(300, 'a');
   texts.back() += 'b';
   weft::testing::fuzz(

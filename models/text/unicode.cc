@@ -6,10 +6,12 @@
 #include <memory>
 
 #include "framework/base/error.h"
-#include "models/text/bytes_as_text.h"
+#include "framework/io/utf8.h"
 
 namespace weft::text {
 namespace {
+
+constexpr uint32_t kNoCharacter = 0xFFFD;
 
 /// ASCII characters are starters that compose with no character before them. So a run of other characters, with the
 /// ASCII character before it, is normalised alone.
@@ -95,25 +97,30 @@ bool is_word(uint32_t code) {
 size_t white_prefix(std::string_view text) {
   size_t i = 0;
   while (i < text.size()) {
-    const CodePoint c = code_point(text.substr(i));
+    const CodePoint c = first_character(text.substr(i));
     if (!is_white(c.code)) break;
     i += c.size;
   }
   return i;
 }
 
-uint32_t code_before(std::string_view text, size_t at) {
-  size_t begin = at - 1;
+CodePoint first_character(std::string_view text) {
+  return io::utf8_length(text) > 0 ? code_point(text) : CodePoint{kNoCharacter, 1};
+}
+
+CodePoint last_character(std::string_view text) {
+  size_t begin = text.size() - 1;
   while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
-  return code_point(text.substr(begin)).code;
+  const CodePoint c = first_character(text.substr(begin));
+  return c.size == text.size() - begin ? c : CodePoint{kNoCharacter, 1};
 }
 
 size_t white_suffix(std::string_view text) {
   size_t at = text.size();
   while (at > 0) {
-    const uint32_t c = code_before(text, at);
-    if (!is_white(c)) break;
-    at -= c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    const CodePoint c = last_character(text.substr(0, at));
+    if (!is_white(c.code)) break;
+    at -= c.size;
   }
   return text.size() - at;
 }

@@ -1,8 +1,10 @@
-// Unicode by utf8proc: normal forms and properties. Texts are valid UTF-8.
+// Unicode by utf8proc: normal forms of valid UTF-8, and properties of characters.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "models/text/bytes_as_text.h"
 
 namespace weft::text {
 
@@ -22,7 +24,8 @@ bool is_word(uint32_t code);
 /// Bytes of whitespace at the beginning and at the end of a text.
 size_t white_prefix(std::string_view text);
 size_t white_suffix(std::string_view text);
-/// The code point that ends before `at`; `at` is above 0.
-uint32_t code_before(std::string_view text, size_t at);
+/// The first and the last character of a text that is not empty; U+FFFD and one byte if it is no valid UTF-8.
+CodePoint first_character(std::string_view text);
+CodePoint last_character(std::string_view text);
 
 }  // namespace weft::text

@@ -44,14 +44,19 @@ void set_weights(nn::LanguageModel& model, const std::string& dtype, Device devi
   model.eval();
 }
 
+// Reads the tokenizer of m.folder, if `text`, and the tokens that end a text. A program of ids alone needs no folder.
+void set_text(LoadedModel& m, bool text) {
+  if (text) m.tokenizer = text::open_or_bytes(m.folder);
+  if (!m.folder.empty() && io::exists(m.folder)) m.end_ids = read_end_ids(m.folder);
+  if (m.end_ids.empty() && text && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
+}
+
 LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device device, bool text) {
   const weights::HfModel hf = weights::open_hf(o.hf, o.context, family.name);
   const std::string file = hf.config_path();
   std::vector<std::string> notes = hf.config.notes(file);
   LoadedModel m{.folder = hf.folder};
-  if (text) m.tokenizer = text::Tokenizer::open(hf.folder);
-  m.end_ids = read_end_ids(hf.folder);
-  if (m.end_ids.empty() && text && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
+  set_text(m, text);
   m.model = weights::with_names(hf.config, file, [&] {
     return family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
   });
@@ -132,9 +137,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
   set_weights(*m.model, o.dtype, device, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
   m.folder = tokenizer_path(folder);
   if (m.folder.empty()) m.folder = state.run["tokenizer"];
-  m.tokenizer = text::open_or_bytes(m.folder);
-  if (!m.folder.empty()) m.end_ids = read_end_ids(m.folder);
-  if (m.end_ids.empty() && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
+  set_text(m, text);
   return m;
 }
 

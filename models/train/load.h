@@ -27,7 +27,7 @@ struct LoadedModel {
   std::unique_ptr<nn::LanguageModel> model;          // in eval mode
   std::shared_ptr<const data::Tokenizer> tokenizer;  // null if it was not asked for
   std::vector<int32_t> end_ids;                      // tokens that end a text
-  std::string folder;                                // of its tokenizer and chat template, or their GGUF file; empty: bytes
+  std::string folder;  // of its tokenizer and chat template, or their GGUF file; empty: bytes
 
   bool ends(int32_t id) const { return std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end(); }
 };

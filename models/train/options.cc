@@ -403,16 +403,18 @@ void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& ru
                  str_cat(it->second, ", as the resumed run in ", p.dir, " has it, or another --checkpoint_dir"));
 }
 
-// Settles the tokenizer: a checkpoint's own, else the one that is given, else the one beside the weights of --hf. The
-// flag receives its path, which the run keeps.
-void settle_tokenizer(Setup& p, TrainOptions& o) {
+// Settles the tokenizer: a checkpoint's own, else the one that is given, else the tokenizer beside the weights of --hf,
+// else the GGUF file of the run of --init_from. The flag receives its path, which the run keeps.
+void settle_tokenizer(Setup& p, const TrainState& from, TrainOptions& o) {
+  const std::string checkpoint = !p.resumed.empty() ? p.resumed : p.init_from;
+  const std::string own = checkpoint.empty() ? "" : tokenizer_path(checkpoint);
   if (!o.tokenizer.empty()) o.tokenizer = absolute(o.tokenizer);
   if (p.hf && o.tokenizer.empty() && p.on_text &&
       (p.hf->folder.ends_with(".gguf") || io::exists(p.hf->folder + "/tokenizer.json")))
     o.tokenizer = absolute(p.hf->folder);
+  if (const auto run = from.run.find("tokenizer"); run != from.run.end() && o.tokenizer.empty() && own.empty())
+    o.tokenizer = run->second;
   p.tokenizer = o.tokenizer;
-  const std::string checkpoint = !p.resumed.empty() ? p.resumed : p.init_from;
-  const std::string own = checkpoint.empty() ? "" : tokenizer_path(checkpoint);
   if (own.empty()) return;
   p.tokenizer = own;
   if (!o.tokenizer.empty() && io::exists(o.tokenizer))
@@ -438,7 +440,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   const TrainState from = settle_origin(p, family, o);
   p.config_name = name_of(family, p, o);
   settle_config(p, family, run, from, o);
-  settle_tokenizer(p, o);
+  settle_tokenizer(p, from, o);
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), in_range(flag), flag_text(flag), "a value in its range (--help)");

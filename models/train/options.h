@@ -58,9 +58,9 @@ struct TrainOptions {
 /// The table of flags: name, field, help, and entry in `given`.
 Flags train_flags(TrainOptions& options);
 
-/// The flags of a run for --flagfile, a line each: the flags of the run that it resumes (`before`), and all whose values
-/// are not the defaults. A repeated run must choose some flags again, which are left out: --checkpoint_dir, --resume and
-/// files that it writes.
+/// The flags of a run for --flagfile, a line each: the flags of the run that it resumes (`before`), and all flags with
+/// other values than their defaults. --checkpoint_dir, --resume and files that the run writes are left out: each run
+/// chooses them.
 std::string flag_lines(TrainOptions options, const std::string& before);
 
 /// Whether two texts are equal values of a flag: "1e-3" and "0.001".

@@ -520,7 +520,11 @@ class Trainer {
     std::vector<int32_t> ids = tokenizer_->encode(prompt);
     model_->eval();
     generate(*model_, ids,
-             {.max_new_tokens = options_.sample_tokens, .temperature = 0.8, .top_k = 40, .seed = options_.seed},
+             {.max_new_tokens = options_.sample_tokens,
+              .temperature = 0.8,
+              .top_k = 40,
+              .seed = options_.seed,
+              .vocab = tokenizer_->vocab_size()},
              [&](int32_t id) {
                std::fputs(tokenizer_->decode_continued({&id, 1}).c_str(), stdout);
                std::fflush(stdout);

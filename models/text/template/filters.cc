@@ -260,13 +260,33 @@ Value reverse(In& in, const Value& v, const Arguments& a) {
   return in.heap.text(std::move(text));
 }
 
+// title of Jinja, where a word begins after blanks and -({[< alone; the method of Python begins one after each character
+// that is no letter.
+Value title(In& in, const Value& v, const Arguments& a) {
+  in.bind("title", a, {});
+  const MarkedText all = in.heap.str(v);
+  const std::string_view s = all.bytes();
+  MarkedText out;
+  for (size_t begin = 0, at = 0; begin < s.size(); begin = at) {
+    for (bool ends = false; at < s.size() && !ends;) {
+      const size_t n = character_length(s.substr(at));
+      ends = is_space(s.substr(at, n)) || std::string_view("-({[<").find(s[at]) != std::string_view::npos;
+      at += n;
+    }
+    MarkedText word;
+    word.append(all, begin, at);
+    out.append(*as_text(in.method("capitalize", in.heap.text(std::move(word)), {})));
+  }
+  return in.heap.text(std::move(out));
+}
+
 // A filter that prints its value and calls the method of the text with this name.
 template <const char* const& kName>
 Value as_method(In& in, const Value& v, const Arguments& a) {
   return in.method(kName, in.heap.text(in.heap.str(v)), a);
 }
-constexpr const char *kStrip = "strip", *kLower = "lower", *kUpper = "upper", *kTitle = "title",
-                     *kCapitalize = "capitalize", *kReplace = "replace";
+constexpr const char *kStrip = "strip", *kLower = "lower", *kUpper = "upper", *kCapitalize = "capitalize",
+                     *kReplace = "replace";
 
 constexpr std::pair<std::string_view, Filter> kFilters[] = {
     {"capitalize", as_method<kCapitalize>},
@@ -305,7 +325,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
        in.bind("string", a, {});
        return as_text(v) ? v : in.heap.text(in.heap.str(v));
      }},
-    {"title", as_method<kTitle>},
+    {"title", title},
     {"tojson", tojson},
     {"trim", as_method<kStrip>},
     {"unique", unique},

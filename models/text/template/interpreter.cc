@@ -96,11 +96,15 @@ Interpreter::Flow Interpreter::exec(const TemplateNode& n) {
       assign(*n.kids[0], eval(*n.kids[1]));
       break;
     case NodeKind::set_block:
-      assign(*n.kids[0], with_value(heap.text(captured(*n.kids[1])), *n.kids[2]));
+    case NodeKind::filter_block: {
+      MarkedText text;
+      if (const Flow f = captured(*n.kids[1], text); f != Flow::next) return f;
+      if (n.kind == NodeKind::set_block)
+        assign(*n.kids[0], with_value(heap.text(std::move(text)), *n.kids[2]));
+      else
+        heap.print(with_value(heap.text(std::move(text)), *n.kids[0]), *out_);
       break;
-    case NodeKind::filter_block:
-      heap.print(with_value(heap.text(captured(*n.kids[1])), *n.kids[0]), *out_);
-      break;
+    }
     case NodeKind::macro:
       for (Scope* s = scope_; s; s = s->parent) s->kept = true;
       define(n.text, heap.function({.name = n.text, .self = {}, .macro = &n, .scope = scope_}));
@@ -144,7 +148,7 @@ Interpreter::Flow Interpreter::exec_for(const TemplateNode& n) {
     return exec(*n.kids[3]);
   }
   const List* list = heap.list(std::move(items));
-  Loop* loop = heap.loop(list, loops_);
+  Loop* loop = heap.loop(list);
   for (const int64_t count = list->items.size(); loop->index < count; ++loop->index) {
     Inner inner(*this);
     define("loop", loop);
@@ -154,13 +158,12 @@ Interpreter::Flow Interpreter::exec_for(const TemplateNode& n) {
   return Flow::next;
 }
 
-MarkedText Interpreter::captured(const TemplateNode& block) {
-  MarkedText text;
+Interpreter::Flow Interpreter::captured(const TemplateNode& block, MarkedText& text) {
   MarkedText* before = std::exchange(out_, &text);
   Inner inner(*this);
-  exec(block);
+  const Flow flow = exec(block);
   out_ = before;
-  return text;
+  return flow;
 }
 
 void Interpreter::assign(const TemplateNode& target, Value value) {
@@ -527,7 +530,8 @@ Value Interpreter::call_macro(const Function& f, const Arguments& a) {
                        : has_default ? eval(*m.kids[1 + i - (count - defaults)])
                                      : Value(Undefined{&m.names[i]}));
   }
-  MarkedText text = captured(*m.kids[0]);
+  MarkedText text;
+  captured(*m.kids[0], text);
   --calls_;
   return heap.text(std::move(text));
 }

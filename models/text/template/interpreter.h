@@ -62,7 +62,8 @@ class Interpreter {
   Flow exec_block(const TemplateNode& n);
   Flow exec_if(const TemplateNode& n);
   Flow exec_for(const TemplateNode& n);
-  MarkedText captured(const TemplateNode& block);
+  /// Executes a block whose text is appended to `text`.
+  Flow captured(const TemplateNode& block, MarkedText& text);
   void assign(const TemplateNode& target, Value value);
   Value with_value(Value value, const TemplateNode& filters);
 
@@ -83,7 +84,7 @@ class Interpreter {
   Value repeated(const Value& v, int64_t times);
 
   const int64_t now_;
-  int depth_ = 0, calls_ = 0, loops_ = 0;
+  int depth_ = 0, calls_ = 0;
   MarkedText* out_ = nullptr;
   Value value_;  // of NodeKind::value
   Scope globals_;

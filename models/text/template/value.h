@@ -40,7 +40,7 @@ struct Dict {
 /// The variable `loop`.
 struct Loop {
   const List* list;
-  int64_t index = 0, depth = 0;
+  int64_t index = 0;
 };
 struct Function {
   std::string name;                     // of a global function or a method
@@ -89,7 +89,7 @@ class Heap {
   Value text(std::string_view bytes) { return text(MarkedText(bytes)); }
   List* list(std::vector<Value> items = {}, bool tuple = false);
   Dict* dict() { return &dicts_.emplace_back(); }
-  Loop* loop(const List* list, int64_t depth) { return &loops_.emplace_back(Loop{list, 0, depth}); }
+  Loop* loop(const List* list) { return &loops_.emplace_back(Loop{list}); }
   Function* function(Function f) { return &functions_.emplace_back(std::move(f)); }
 
   /// Equality and order as in Python. less() throws for values without an order.
