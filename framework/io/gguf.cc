@@ -266,6 +266,8 @@ struct GgufFile::State {
   const std::string& path() const { return parts.front().file.path(); }
 };
 
+bool is_gguf(const std::string& path) { return path.ends_with(".gguf") && !is_folder(path); }
+
 GgufFile::GgufFile(const std::string& path) {
   auto state = std::make_shared<State>();
   state->parts.push_back(read_part(path, 0, state->tensors));

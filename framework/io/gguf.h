@@ -16,6 +16,9 @@
 
 namespace weft::io {
 
+/// Whether a path names a GGUF file: it ends with ".gguf" and is not a folder.
+bool is_gguf(const std::string& path);
+
 /// A tensor of a file: `begin` and `end` are byte positions in part `part` of a model in several files.
 struct GgufTensor {
   std::string name;

@@ -65,7 +65,9 @@ TEST(Autocast, ProductsAndTheirGradientsAreWithinTheRoundingsOfTheirOperands) {
         const auto got = compile(all, {.enabled = compiled, .autocast = low})(x, w, g);
         EXPECT_EQ(got[0].dtype(), low);
         for (int i = 0; i < 3; ++i) {
-          if (i) EXPECT_EQ(got[i].dtype(), kFloat32);  // as the operand
+          if (i) {
+            EXPECT_EQ(got[i].dtype(), kFloat32);  // as the operand
+          }
           expect_within(got[i], need[i], size[i], 3, low);
         }
       }
@@ -212,7 +214,9 @@ void check_layer(const char* name, DType result, const Layer& layer, const In&..
                             compiled = compile(fn, {.autocast = kBFloat16, .numerics = "eager"})(in...);
   EXPECT_EQ(eager.back().dtype(), result);
   for (size_t i = 0; i < eager.size(); ++i) {
-    if (i + 1 < eager.size()) EXPECT_EQ(eager[i].dtype(), kFloat32);
+    if (i + 1 < eager.size()) {
+      EXPECT_EQ(eager[i].dtype(), kFloat32);
+    }
     EXPECT_TRUE(all(isfinite(eager[i])).item<bool>());
     EXPECT_TRUE(testing::same_bits(eager[i], compiled[i])) << i;
   }

@@ -130,15 +130,19 @@ void read_merges(const io::GgufFile& f, const Ids& ids, Description* d) {
   }
 }
 
+constexpr size_t kLongestToken = 1024;  // bytes
+
 /// Each token that two others make. Equal scores are equal ranks, so that the left one goes first.
 void merge_by_score(const std::vector<double>& scores, const std::vector<int64_t>& types, const Ids& ids,
-                    Description* d) {
+                    const std::string& path, Description* d) {
   std::vector<double> order(scores);
   std::sort(order.begin(), order.end(), std::greater<>());
   order.erase(std::unique(order.begin(), order.end()), order.end());
   for (size_t i = 0; i < d->tokens.size(); ++i) {
     if (types[i] != kNormal) continue;
     const std::string_view token = d->tokens[i];
+    WEFT_CHECK(token.size() <= kLongestToken, path, ": token ", i, " has ", token.size(), " bytes; need at most ",
+               kLongestToken);
     const auto rank = std::lower_bound(order.begin(), order.end(), scores[i], std::greater<>()) - order.begin();
     for (size_t cut = 1; cut < token.size(); ++cut) {
       if ((static_cast<unsigned char>(token[cut]) & 0xC0) == 0x80) continue;
@@ -210,7 +214,7 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre_
   } else {
     WEFT_CHECK(pre_given.empty(), path, ": --pre names a pattern, and tokenizer.ggml.model llama has none; drop it");
     set_spm(f, &d);
-    merge_by_score(scores, types, ids, &d);
+    merge_by_score(scores, types, ids, path, &d);
   }
   const auto token_id = [&](const char* key) {
     const int64_t id = f.integer(key).value_or(-1);

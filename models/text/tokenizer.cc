@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
+#include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "models/text/parts.h"
 
@@ -176,7 +177,7 @@ std::string Tokenizer::describe() const {
 }
 
 std::vector<NamedFile> tokenizer_files(const std::string& path) {
-  if (path.empty() || path.ends_with(".gguf")) return {};
+  if (path.empty() || io::is_gguf(path)) return {};
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path, folder = io::folder_of(file);
   std::vector<NamedFile> files{{"tokenizer.json", io::read_file(file, int64_t{1} << 30)}};
   for (const char* name :

@@ -53,7 +53,7 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
       {"top_k", &o.top_k, "choose among the k likeliest tokens; 0: among all", {0}},
       {"top_p", &o.top_p, "choose among the likeliest tokens that have this much probability together", {0, 1, true}},
       {"min_p", &o.min_p, "without tokens whose probability is below this times the largest", {0, 1}},
-      {"repetition_penalty", &o.repetition_penalty, "above 1: tokens of the text are less likely", {0, 100, true}},
+      {"repetition_penalty", &o.repetition_penalty, "above 1: tokens of the text are less likely", {0.01, 100}},
       {"seed", &o.seed, "seed of the choices"},
       {"json", &json, "print one JSON object {prompt_ids, ids, text, finish, timings} instead of the text"},
   };

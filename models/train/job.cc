@@ -57,6 +57,8 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
     if (!may_differ(flag.name)) job.facts.emplace_back("--" + flag.name, flag_text(flag));
   // Hosts may have other files under one path. A process that only starts the others does not read them.
   if (processes && ranks > 1 && dist::started()) job.facts.emplace_back("the content of --data", identity_of(o.data));
+  if (processes && ranks > 1 && dist::started() && !o.tokenizer.empty())
+    job.facts.emplace_back("the content of --tokenizer", identity_of(o.tokenizer));
   if (processes && ranks > 1 && dist::started() && !(o.hf.empty() && o.init_from.empty()))
     job.facts.emplace_back("the weights of --" + std::string(o.hf.empty() ? "init_from" : "hf"),
                            identity_of_weights(o));

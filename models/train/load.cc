@@ -93,7 +93,7 @@ std::vector<int32_t> read_end_ids(const std::string& folder) {
     WEFT_CHECK(id >= 0 && id <= INT32_MAX, file, ": field 'eos_token_id' has ", id, "; need a token");
     ids.push_back(static_cast<int32_t>(id));
   };
-  if (folder.ends_with(".gguf")) {
+  if (io::is_gguf(folder)) {
     const io::GgufFile file(folder);
     for (const char* name : {"eos", "eot"})
       if (const auto id = file.integer(str_cat("tokenizer.ggml.", name, "_token_id"))) add(folder, *id);

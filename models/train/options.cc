@@ -9,6 +9,7 @@
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/io/file.h"
+#include "framework/io/gguf.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
@@ -405,16 +406,18 @@ void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& ru
 
 // Settles the tokenizer: a checkpoint's own, else the one that is given, else the tokenizer beside the weights of --hf,
 // else the GGUF file of the run of --init_from. The flag receives its path, which the run keeps.
-void settle_tokenizer(Setup& p, const TrainState& from, TrainOptions& o) {
+void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, TrainOptions& o) {
   const std::string checkpoint = !p.resumed.empty() ? p.resumed : p.init_from;
   const std::string own = checkpoint.empty() ? "" : tokenizer_path(checkpoint);
   if (!o.tokenizer.empty()) o.tokenizer = absolute(o.tokenizer);
   if (p.hf && o.tokenizer.empty() && p.on_text &&
-      (p.hf->folder.ends_with(".gguf") || io::exists(p.hf->folder + "/tokenizer.json")))
+      (io::is_gguf(p.hf->folder) || io::exists(p.hf->folder + "/tokenizer.json")))
     o.tokenizer = absolute(p.hf->folder);
   if (const auto run = from.run.find("tokenizer"); run != from.run.end() && o.tokenizer.empty() && own.empty())
     o.tokenizer = run->second;
   p.tokenizer = o.tokenizer;
+  check_flag("tokenizer", p.resumed.empty() || !own.empty() || o.tokenizer.empty() || run.run.count("tokenizer"),
+             o.tokenizer, str_cat("no --tokenizer: the run in ", p.dir, " reads bytes; or another --checkpoint_dir"));
   if (own.empty()) return;
   p.tokenizer = own;
   if (!o.tokenizer.empty() && io::exists(o.tokenizer))
@@ -440,7 +443,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   const TrainState from = settle_origin(p, family, o);
   p.config_name = name_of(family, p, o);
   settle_config(p, family, run, from, o);
-  settle_tokenizer(p, from, o);
+  settle_tokenizer(p, run, from, o);
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), in_range(flag), flag_text(flag), "a value in its range (--help)");

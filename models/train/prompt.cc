@@ -92,7 +92,7 @@ TemplateText template_of_folder(const std::string& folder) {
 
 TemplateText find_template(const LoadedModel& m, const std::string& asked) {
   TemplateText t{{}, "--chat_template", {}};
-  if (m.folder.ends_with(".gguf"))
+  if (io::is_gguf(m.folder))
     t = template_of_gguf(m.folder);
   else if (!m.folder.empty())
     t = template_of_folder(m.folder);

@@ -32,7 +32,7 @@ constexpr int64_t kMostConfig = int64_t{16} << 20;  // bytes; tables of labels m
 
 std::string find_hf(const std::string& path) {
   const std::string here = io::resolve_path(path);
-  if (io::is_folder(here) || (here.ends_with(".gguf") && io::exists(here))) return here;
+  if (io::is_folder(here) || (io::is_gguf(here) && io::exists(here))) return here;
   const size_t slash = path.find('/');
   const bool is_name = slash != path.npos && slash > 0 && path.find('/', slash + 1) == path.npos && path[0] != '.';
   WEFT_CHECK_AS(kNotFound, is_name, here,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/dispatch/parameter.h"
+#include "framework/io/gguf.h"
 #include "models/weights/config.h"
 #include "models/weights/pieces.h"
 #include "models/weights/source.h"
@@ -17,7 +18,7 @@ struct HfModel {
   HfConfig config;
   std::shared_ptr<const WeightSource> source;
   /// The file of the configuration, for errors.
-  std::string config_path() const { return folder.ends_with(".gguf") ? folder : folder + "/config.json"; }
+  std::string config_path() const { return io::is_gguf(folder) ? folder : folder + "/config.json"; }
 };
 
 /// The folder or file that a path names: a folder, a file *.gguf, or org/name in the local cache of Hugging Face

@@ -20,7 +20,7 @@ static Tensor row_max(const Tensor& x, int64_t dim) {
 Tensor softmax(const Arg& x, int64_t dim) {
   const FloatingOperand t(x, "softmax");
   const Along a(t, dim, "softmax");
-  if (t.numel() == 0) return t;
+  if (t.numel() == 0) return rounded(widened(t), t.dtype());
   const Tensor v = widened(a.x);
   return a.result(rounded(dispatch(softmax_op, {&v}, {{"dim", int64_t{a.dim}}}), t.dtype()));
 }
@@ -28,7 +28,7 @@ Tensor softmax(const Arg& x, int64_t dim) {
 Tensor log_softmax(const Arg& x, int64_t dim) {
   const FloatingOperand t(x, "log_softmax");
   normalize_dim(dim, t.dim(), "log_softmax");
-  if (t.numel() == 0) return t;
+  if (t.numel() == 0) return rounded(widened(t), t.dtype());
   const Tensor v = widened(t);
   const Tensor shifted = v - row_max(v, dim);
   return rounded(shifted - log(sum(exp(shifted), dim, true)), t.dtype());
