@@ -356,15 +356,16 @@ grep -q "cannot write to standard output: No space left on device" err.txt || fa
 # Reading a checkpoint: always the same text, and scores that fit it.
 "$generate" --checkpoint whole --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g1.json 2>&1 || fail "generate: $(cat g1.json)"
 "$generate" --checkpoint whole/step_24 --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g2.json 2>&1
-cmp -s g1.json g2.json || fail "greedy text differs from run to run"
-"$generate" --checkpoint whole --chat --chat_template zephyr --system S --prompt AB --max_new_tokens 4 --json >g3.json 2>&1 || fail "generate --chat: $(cat g3.json)"
+[[ $(sed 's/"timings.*//' g1.json) == "$(sed 's/"timings.*//' g2.json)" ]] || fail "greedy text differs from run to run"
+echo '{% for m in messages %}{{ m.content }}{% endfor %}' >chat.jinja
+"$generate" --checkpoint whole --chat --chat_template chat.jinja --system S --prompt AB --max_new_tokens 4 --json >g3.json 2>&1 || fail "generate --chat: $(cat g3.json)"
 grep -q '"finish":"length","timings":' g3.json || fail "generate --chat printed: $(cat g3.json)"
 expect 1 "--chat: the model has no chat template" "$generate" --checkpoint whole --chat --prompt A
 expect 2 "--system: need --chat" "$generate" --checkpoint whole --system S --prompt A
-printf '{"context": "ab ", "continuation": "cd"}\n{"context": "a", "continuation": "b"}\n' >pairs.jsonl
+printf '{"context": "AB ", "continuation": "CD"}\n{"context": "A", "continuation": "B"}\n' >pairs.jsonl
 "$score" --checkpoint whole --pairs pairs.jsonl >p.jsonl 2>&1 || fail "score --pairs: $(cat p.jsonl)"
 [[ $(lines p.jsonl) == 2 ]] && grep -q '"tokens":3' p.jsonl && grep -q '"tokens":1' p.jsonl || fail "score --pairs printed: $(cat p.jsonl)"
-echo '{"context": "a"}' >pairs.jsonl
+echo '{"context": "A"}' >pairs.jsonl
 expect 1 "pairs.jsonl:1" "$score" --checkpoint whole --pairs pairs.jsonl
 seq 1 60 | tr '\n' ' ' >ids.txt
 "$score" --checkpoint whole --tokens ids.txt --out s.jsonl >s.txt 2>&1 || fail "score: $(cat s.txt)"

@@ -73,7 +73,7 @@ TEST(ChatTemplate, MarksTheTextOfTheUser) {
       {"'x' + m.content ~ 'y'", "x[Ab,cD]y"},
       {"m.content[1:3] + '!'", "[b,]!"},
       {"m.content | upper | lower", "[ab,cd]"},
-      {"m.content | title", "[Ab,Cd]"},
+      {"m.content | title", "[Ab,cd]"},
       {"m.content.split(',') | join('-')", "[Ab]-[cD]"},
       {"m.content.replace(',', '<s>')", "[Ab]<s>[cD]"},
       {"'x.y'.replace('.', m.content)", "x[Ab,cD]y"},
