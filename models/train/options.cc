@@ -420,7 +420,9 @@ void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, T
              o.tokenizer, str_cat("no --tokenizer: the run in ", p.dir, " reads bytes; or another --checkpoint_dir"));
   if (own.empty()) return;
   p.tokenizer = own;
-  if (!o.tokenizer.empty() && io::exists(o.tokenizer))
+  // The file that the run has read may be gone.
+  const auto stored = run.run.find("tokenizer");
+  if (!o.tokenizer.empty() && (stored == run.run.end() || stored->second != o.tokenizer))
     check_flag("tokenizer", text::Tokenizer::open(o.tokenizer)->name() == text::Tokenizer::open(own)->name(),
                o.tokenizer, str_cat("the tokenizer of the checkpoint, ", own, ": drop the flag"));
 }
