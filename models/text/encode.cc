@@ -282,6 +282,10 @@ std::string_view normalized(const std::vector<NormalStep>& steps, std::string_vi
         std::string& out = next();
         out.reserve(text.size() + text.size() / 2);
         replace_all(out, text, s.from, s.to);
+        constexpr size_t kLongestNormal = size_t{1} << 30;
+        // Many steps that lengthen a text could fill the memory.
+        WEFT_CHECK(out.size() <= kLongestNormal, "tokenizer: the normaliser makes ", out.size(),
+                   " bytes of a text; need at most ", kLongestNormal);
         text = out;
         break;
       }

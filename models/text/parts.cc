@@ -9,7 +9,11 @@ namespace weft::text {
 namespace {
 
 void replace_in(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) text.replace(at, from.size(), to);
+  std::string out;
+  size_t begin = 0;
+  for (size_t at = 0; (at = text.find(from, begin)) != text.npos; begin = at + from.size())
+    out.append(text, begin, at - begin).append(to);
+  if (begin) text = out.append(text, begin);
 }
 
 }  // namespace

@@ -111,7 +111,6 @@ using Ids = std::unordered_map<std::string_view, int32_t>;
 
 void read_merges(const io::GgufFile& f, const Ids& ids, Description* d) {
   const std::vector<std::string_view> merges = f.texts("tokenizer.ggml.merges");
-  WEFT_CHECK(!merges.empty(), d->where, ": tokenizer.ggml.merges is missing");
   std::string made;
   for (size_t i = 0; i < merges.size(); ++i) {
     // A token may contain spaces; its neighbour does not begin or end with one.
@@ -172,6 +171,7 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre_
   Description d;
   d.where = path;
   const std::string model(f.text("tokenizer.ggml.model").value_or(""));
+  WEFT_CHECK_AS(kNotFound, !model.empty(), path, ": has no tokenizer (tokenizer.ggml.model); need token ids: --tokens");
   WEFT_CHECK_AS(kUnimplemented, model == "gpt2" || model == "llama", path, ": tokenizer.ggml.model is '",
                 model.substr(0, 60), "'; need gpt2 or llama");
   const std::vector<std::string_view> tokens = f.texts("tokenizer.ggml.tokens");

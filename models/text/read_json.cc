@@ -15,6 +15,9 @@ namespace {
 
 using io::Json;
 
+constexpr size_t kMostAdded = 1 << 16, kMostSteps = 16;  // published files have up to 5 steps in a list
+constexpr size_t kLongestText = 64 << 10;                // bytes
+
 /// An object whose fields are read by name; finish() refuses the fields that nobody read.
 class Object {
  public:
@@ -42,7 +45,10 @@ class Object {
     const Json* j = absent ? find(key) : &need(key);
     if (!j) return absent;
     WEFT_CHECK(j->is_string(), file_, ": ", field(key), " is ", shown(*j), "; need a text");
-    return j->get<std::string>();
+    const std::string& text = j->get_ref<const std::string&>();
+    WEFT_CHECK(text.size() <= kLongestText, file_, ": ", field(key), " has ", text.size(), " bytes; need at most ",
+               kLongestText);
+    return text;
   }
   bool flag(const std::string& key, bool absent) {
     const Json* j = find(key);
@@ -96,9 +102,10 @@ void each_step(const Json& json, const std::string& file, const std::string& pat
                int depth = 0) {
   Object o(json, file, path);
   if (o.text("type") != "Sequence") return read(o);
-  WEFT_CHECK(depth < 8, o.where(), " is nested deeper than 8");
+  WEFT_CHECK(depth < 2, o.where(), " is nested deeper than 2");
   const Json& steps = o.need(list);
-  WEFT_CHECK(steps.is_array(), file, ": ", o.field(list), " is no list; need one");
+  WEFT_CHECK(steps.is_array() && steps.size() <= kMostSteps, file, ": ", o.field(list),
+             " is no list of steps; need one of at most ", kMostSteps);
   for (size_t i = 0; i < steps.size(); ++i)
     each_step(steps[i], file, str_cat(path, "[", i, "]"), list, read, depth + 1);
   o.finish();
@@ -298,6 +305,8 @@ void read_model(Object& root, size_t added, Description* d, Ids* ids) {
 void read_added(Object& root, Description* d) {
   const Json* added = root.find("added_tokens");
   WEFT_CHECK(!added || added->is_array(), d->where, ": added_tokens is no list; need one");
+  WEFT_CHECK(!added || added->size() <= kMostAdded, d->where, ": has ", added->size(), " added tokens; need at most ",
+             kMostAdded);
   for (size_t i = 0; added && i < added->size(); ++i) {
     Object o((*added)[i], d->where, str_cat("added_tokens[", i, "]"));
     AddedToken t;
@@ -395,7 +404,7 @@ std::string style_of(const Description& d) {
 }  // namespace
 
 Description read_tokenizer_json(std::string_view text, const std::string& where) {
-  constexpr size_t kMost = size_t{128} << 20, kMostAdded = 1 << 16;
+  constexpr size_t kMost = size_t{128} << 20;
   WEFT_CHECK(text.size() <= kMost, where, ": has ", text.size(), " bytes; need at most ", kMost);
   // Before the text becomes objects of a hundred times the size.
   constexpr std::string_view kAdded = "\"content\"";

@@ -42,6 +42,7 @@ int32_t end_id(const Description& d, const std::string& folder) {
 }  // namespace
 
 std::shared_ptr<const Tokenizer> Tokenizer::open(const std::string& path, const std::string& pre) {
+  WEFT_CHECK_AS(kNotFound, io::exists(path), path, ": no such file; need tokenizer.json or a .gguf file");
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path;
   WEFT_CHECK_AS(kNotFound, io::exists(file), path, ": there is no tokenizer.json; need one, or a .gguf file");
   if (file.ends_with(".gguf")) return std::make_shared<Tokenizer>(read_gguf_tokenizer(file, pre));

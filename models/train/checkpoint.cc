@@ -224,6 +224,12 @@ std::string tokenizer_path(const std::string& folder) {
   return io::exists(path + "/tokenizer.json") ? path : "";
 }
 
+void check_tokenizer(const std::string& name, const TrainState& state, const std::string& folder) {
+  const auto own = state.run.find("tokenizer_name");
+  WEFT_CHECK(own == state.run.end() || own->second == name, state_path(folder), ": the run read its text with the ",
+             "tokenizer ", own->second, ", and its file contains ", name, " now; need the file of the run");
+}
+
 std::string read_flags(const std::string& folder) {
   const std::string path = folder + "/run.flags";
   return io::exists(path) ? io::read_file(path, int64_t{1} << 20) : "";

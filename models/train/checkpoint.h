@@ -74,6 +74,8 @@ Origin read_origin(const std::string& folder);
 std::string origin_path(const std::string& folder);
 /// The folder of the tokenizer in a checkpoint; empty: the checkpoint contains none.
 std::string tokenizer_path(const std::string& folder);
+/// Throws if the run of a checkpoint read its text with another tokenizer than the one with this name.
+void check_tokenizer(const std::string& name, const TrainState& state, const std::string& folder);
 /// run.flags of a checkpoint folder; empty, if the folder has none.
 std::string read_flags(const std::string& folder);
 /// The checksum of the first 16 MiB of a file, in hexadecimal digits.

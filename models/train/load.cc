@@ -138,6 +138,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
   m.folder = tokenizer_path(folder);
   if (m.folder.empty()) m.folder = state.run["tokenizer"];
   set_text(m, text);
+  if (text && !m.folder.empty()) check_tokenizer(m.tokenizer->name(), state, folder);
   return m;
 }
 

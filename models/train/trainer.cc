@@ -78,7 +78,11 @@ class Trainer {
                           : !options_.init_from.empty() ? "--init_from"
                                                         : "--config",
                           ": '", setup_.config_name, "' has a vocabulary of ", model_->vocab(), " tokens; text needs ",
-                          tokenizer_->vocab_size(), "; use --data synthetic, another --tokenizer or another model"));
+                          tokenizer_->vocab_size(), "; use --data synthetic, another --tokenizer",
+                          options_.hf.empty() && options_.init_from.empty()
+                              ? str_cat(", --set vocab=", tokenizer_->vocab_size())
+                              : std::string(),
+                          " or another model"));
     const std::string path = options_.data.empty() || !setup_.on_text ? options_.data : io::resolve_path(options_.data);
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
@@ -430,7 +434,10 @@ class Trainer {
                                            {"microbatches", str_cat(options_.asked_microbatches)},
                                            {"dtype", options_.dtype},
                                            {"seed", str_cat(options_.seed)}};
-    if (!options_.tokenizer.empty()) run.emplace("tokenizer", options_.tokenizer);
+    if (!options_.tokenizer.empty()) {
+      run.emplace("tokenizer", options_.tokenizer);
+      run.emplace("tokenizer_name", tokenizer_->name());
+    }
     if (!setup_.origin.source.empty()) return run;
     run.emplace("config", setup_.config_name);
     const nn::ConfigMap preset = family_.preset(setup_.config_name);
@@ -450,6 +457,7 @@ class Trainer {
     WEFT_CHECK(std::includes(setup_.config.begin(), setup_.config.end(), s.model.begin(), s.model.end()),
                state_path(folder), ": the checkpoint is of another model; use its --config (",
                s.run.count("config") ? s.run["config"] : "unknown", ")");
+    if (!options_.tokenizer.empty()) check_tokenizer(tokenizer_->name(), s, folder);
     const io::SafetensorsModel model = open_tensors(folder, "model", s),
                                optimizer = open_tensors(folder, "optimizer", s);
     for (auto& [flag, value] : run_flags())

@@ -32,11 +32,21 @@ constexpr int64_t kMostConfig = int64_t{16} << 20;  // bytes; tables of labels m
 
 std::string find_hf(const std::string& path) {
   const std::string here = io::resolve_path(path);
-  if (io::is_folder(here) || (io::is_gguf(here) && io::exists(here))) return here;
+  if (io::is_folder(here)) {
+    const bool checkpoint = io::exists(here + "/state.json");
+    WEFT_CHECK_AS(kNotFound, io::exists(here + "/config.json"), here, ": no config.json; ",
+                  checkpoint ? "it is a checkpoint of Weft: use --checkpoint, or --init_from of train"
+                             : "need a folder that transformers wrote");
+    return here;
+  }
+  if (io::exists(here)) {
+    WEFT_CHECK(io::is_gguf(here), here, ": need a folder of transformers or a .gguf file");
+    return here;
+  }
   const size_t slash = path.find('/');
   const bool is_name = slash != path.npos && slash > 0 && path.find('/', slash + 1) == path.npos && path[0] != '.';
   WEFT_CHECK_AS(kNotFound, is_name, here,
-                ": no such folder; need a folder with config.json, a .gguf file, or org/name of the cache");
+                ": no such file or folder; need a folder with config.json, a .gguf file, or org/name of the cache");
   const std::string model = str_cat(cache_folder(), "/models--", path.substr(0, slash), "--", path.substr(slash + 1));
   WEFT_CHECK_AS(kNotFound, io::exists(model + "/refs/main"), path, ": neither a folder nor a model in ", cache_folder(),
                 "; download it first: Weft downloads nothing");
@@ -58,7 +68,6 @@ HfModel open_hf(const std::string& path, int64_t context, std::string_view progr
     m.config = read_gguf_config(file, context);
     m.source = gguf_source(file);
   } else {
-    WEFT_CHECK_AS(kNotFound, io::exists(config), m.folder, ": no config.json; need a folder that transformers wrote");
     m.config = read_config(io::read_file(config, kMostConfig), config, For::kWeights, context);
   }
   WEFT_CHECK(program.empty() || m.config.family->program == program, config, ": field 'model_type' is '",

@@ -4,6 +4,7 @@
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
+#include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/load.h"
 #include "models/weights/write.h"
@@ -17,20 +18,16 @@ struct ExportOptions {
   bool has_dtype = false, has_gguf = false;
 };
 
-constexpr int64_t kMostTokenizer = int64_t{1} << 30;
-
-// Copies the tokenizer's files of a checkpoint, or writes the bytes'. False: the model has fewer tokens than bytes.
-bool write_tokenizer(const std::string& checkpoint, const std::string& folder, int64_t vocab) {
-  if (const std::string from = checkpoint + "/tokenizer"; io::is_folder(from)) {
-    for (const std::string& name : io::list_folder(from))
-      io::write_file_atomic(folder + "/" + name, io::read_file(from + "/" + name, kMostTokenizer));
-    return true;
-  }
-  if (vocab < 256) return false;
-  io::write_file_atomic(folder + "/tokenizer.json", byte_tokenizer_json());
-  io::write_file_atomic(folder + "/tokenizer_config.json", byte_tokenizer_config());
-  return true;
+// Copies the tokenizer's files of a checkpoint, or writes the bytes'.
+void write_tokenizer(const std::string& own, const std::string& folder) {
+  std::vector<text::NamedFile> files = text::tokenizer_files(own);
+  if (own.empty())
+    files = {{"tokenizer.json", byte_tokenizer_json()}, {"tokenizer_config.json", byte_tokenizer_config()}};
+  for (const auto& [name, content] : files) io::write_file_atomic(folder + "/" + name, content);
 }
+
+// Another program may have made it while this one wrote.
+void check_new(const std::string& out) { WEFT_CHECK(!io::exists(out), out, ": exists; need a new name"); }
 
 int run(const ExportOptions& o) {
   if (o.checkpoint.empty() || o.out.empty()) usage_error("need --checkpoint DIR and --out DIR or FILE.gguf");
@@ -41,7 +38,8 @@ int run(const ExportOptions& o) {
   if (o.dtype != "f32" && o.dtype != "bf16") usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32 or bf16"));
   if (o.gguf != "f32" && o.gguf != "bf16" && o.gguf != "q8_0")
     usage_error(str_cat("--gguf: got '", o.gguf, "'; need f32, bf16 or q8_0"));
-  WEFT_CHECK(!io::exists(out), out, ": exists; need a new name");
+  check_new(out);
+  io::remove_leftovers(io::folder_of(out));
   const std::string checkpoint = train::find_checkpoint(io::resolve_path(o.checkpoint));
   const train::TrainState state = train::read_state(checkpoint);
 
@@ -62,17 +60,25 @@ int run(const ExportOptions& o) {
   }
 
   const int64_t vocab = loaded.model->vocab();
+  const std::string own = train::tokenizer_path(checkpoint);
+  const bool bytes = own.empty() && !state.run.count("tokenizer") && vocab >= 256;
+  std::string lacks;  // why no tokenizer is written
+  if (gguf && !own.empty())
+    lacks = "only the byte tokenizer is written to GGUF files";
+  else if (own.empty() && state.run.count("tokenizer"))
+    lacks = str_cat("the run read its text with the tokenizer of ", state.run.at("tokenizer"));
+  else if (own.empty() && !bytes)
+    lacks = str_cat("the model has ", vocab, " tokens; the byte tokenizer needs 256 or more");
   if (gguf) {
-    const bool bytes = !io::is_folder(checkpoint + "/tokenizer") && vocab >= 256;
     weights::write_gguf(out, written, o.gguf, bytes ? byte_tokenizer_gguf(vocab) : io::GgufMetadata{});
-    if (!bytes) internal::warn(str_cat(out, ": has no tokenizer: only the byte tokenizer is written to GGUF files"));
   } else {
     io::AtomicFolder folder(out);
     weights::write_hf(folder.folder(), written, parse_dtype(o.dtype));
-    if (!write_tokenizer(checkpoint, folder.folder(), vocab))
-      internal::warn(str_cat(out, ": has no tokenizer: the model has ", vocab, " tokens, which are no bytes"));
+    if (lacks.empty()) write_tokenizer(own, folder.folder());
+    check_new(out);
     folder.commit();
   }
+  if (!lacks.empty()) internal::warn(str_cat(out, ": has no tokenizer: ", lacks));
   std::printf("%s: %s of %s\n", out.c_str(), gguf ? "GGUF file" : "model of transformers", checkpoint.c_str());
   return 0;
 }
