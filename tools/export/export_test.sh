@@ -2,7 +2,7 @@
 # A trained model, exported and read again, has the loss of its checkpoint, to the last bit.
 set -u
 export=$PWD/tools/export/export train=$PWD/models/llama/train score=$PWD/models/llama/score
-generate=$PWD/models/llama/generate
+generate=$PWD/models/llama/generate tokenizer=$PWD/models/testing/hf/fixtures/tokenizers/gpt2.json
 dir=${TEST_TMPDIR:-$(mktemp -d)}
 cd "$dir" || exit 1
 export WEFT_THREADS=2
@@ -14,7 +14,7 @@ expect() {
   shift 2
   "$@" >out.txt 2>err.txt </dev/null || got=$?
   [[ $got == "$code" ]] || fail "exit code $got instead of $code: $*: $(cat err.txt)"
-  grep -qF -- "$text" err.txt || fail "no '$text' in: $(cat err.txt)"
+  [[ -z $text ]] || grep -qF -- "$text" err.txt || fail "no '$text' in: $(cat err.txt)"
 }
 
 "$train" --config llama_shakespeare --data synthetic --batch_size 4 --seq_len 16 --steps 4 --seed 7 --checkpoint_every 4 --checkpoint_dir run >t.txt 2>&1 || fail "train: $(tail -3 t.txt)"
@@ -30,7 +30,18 @@ for file in config.json generation_config.json model.safetensors tokenizer.json 
   [[ -s hf/$file ]] || fail "no hf/$file"
 done
 [[ $(stat -c %s q.gguf) -lt $(($(stat -c %s m.gguf) * 2 / 5)) ]] || fail "q8_0 is not smaller than f32"
-[[ $("$generate" --hf m.gguf --tokens ids.txt --max_tokens 8 --temperature 0) == "$("$generate" --checkpoint run --tokens ids.txt --max_tokens 8 --temperature 0)" ]] || fail "generate --hf m.gguf: other tokens"
+[[ $("$generate" --hf m.gguf --tokens ids.txt --max_new_tokens 8 --temperature 0) == "$("$generate" --checkpoint run --tokens ids.txt --max_new_tokens 8 --temperature 0)" ]] || fail "generate --hf m.gguf: other tokens"
+
+# The tokenizer of the text goes with the model; a GGUF file and a checkpoint that lost it have none, and say so.
+seq 1 3000 >text.txt
+"$train" --config llama_tiny --set vocab=2000,dim=16,layers=1,heads=2 --tokenizer "$tokenizer" --data text.txt --batch_size 2 --seq_len 16 --steps 1 --sample 0 --checkpoint_dir own >t.txt 2>&1 || fail "train: $(tail -3 t.txt)"
+expect 0 "" "$export" --checkpoint own --out own_hf
+cmp -s own_hf/tokenizer.json "$tokenizer" || fail "own_hf/tokenizer.json is not the tokenizer of the run"
+[[ ! -e own_hf/tokenizer_config.json ]] || fail "own_hf/tokenizer_config.json was invented"
+expect 0 "own.gguf: has no tokenizer: only the byte tokenizer" "$export" --checkpoint own --out own.gguf
+rm -r own/step_1/tokenizer
+expect 0 "lost: has no tokenizer: the run read its text with the tokenizer of" "$export" --checkpoint own --out lost
+[[ ! -e lost/tokenizer.json ]] || fail "lost/tokenizer.json was invented"
 
 expect 1 "hf: exists; need a new name" "$export" --checkpoint run --out hf
 expect 2 "need --checkpoint DIR and --out DIR" "$export" --out new

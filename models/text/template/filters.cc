@@ -260,8 +260,8 @@ Value reverse(In& in, const Value& v, const Arguments& a) {
   return in.heap.text(std::move(text));
 }
 
-// title of Jinja, where a word begins after blanks and -({[< alone; the method of Python begins one after each character
-// that is no letter.
+// title of Jinja, where a word begins after blanks and -({[< alone; the method of Python begins a word after each
+// character that is not a letter.
 Value title(In& in, const Value& v, const Arguments& a) {
   in.bind("title", a, {});
   const MarkedText all = in.heap.str(v);
