@@ -4,7 +4,6 @@
 
 #include "framework/autodiff/grad.h"
 #include "ops/composite/math/derivative.h"
-#include "ops/composite/math/special.h"
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/view.h"
 
@@ -52,12 +51,7 @@ Tensor gelu(const Arg& arg, std::string_view approximate) {
   WEFT_CHECK(approximate == "none" || approximate == "tanh", "gelu: approximate is '", approximate,
              "'; need \"none\" or \"tanh\"");
   return activated(arg, "gelu", [=](const Tensor& x) {
-    if (approximate == "none") {
-      // Far below 0, erf(x) + 1 would have no digits.
-      constexpr double kTail = -1, kInverse = 1 / std::numbers::sqrt2;
-      const Tensor tail = erfc(minimum(x, kTail) * -kInverse);
-      return x * 0.5 * where(lt(x, kTail), tail, erf(x * kInverse) + 1.0);
-    }
+    if (approximate == "none") return x * 0.5 * (erf(x * (1 / std::numbers::sqrt2)) + 1.0);
     // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops, fewer values kept for the gradient, and no cancellation for x << 0.
     constexpr double kScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
     return x * sigmoid(x * (square(x) * (kScale * 0.044715) + kScale));
