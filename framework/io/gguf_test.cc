@@ -40,7 +40,7 @@ TEST(Gguf, ValuesHaveTheBitsOfThePackage) {
     for (const auto& [begin, end] : {std::pair{5, 6}, {31, 33}, {100, 300}, {255, 512}, {7, 7}}) {
       std::vector<float> part(static_cast<size_t>(end - begin));
       dequantise(*t.format, formats().bytes(t).data(), begin, end, part.data());
-      EXPECT_EQ(std::memcmp(part.data(), ours.data() + begin, part.size() * 4), 0) << begin;
+      EXPECT_TRUE(part.empty() || std::memcmp(part.data(), ours.data() + begin, part.size() * 4) == 0) << begin;
     }
     ++compared;
   }
