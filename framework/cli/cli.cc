@@ -208,44 +208,31 @@ void print_help(const char* program, const char* summary, const Flags& table, co
   write_output(out.str());
 }
 
-// The arguments of a program; the flags in the file of --flagfile replace it.
-std::vector<std::string> arguments(int argc, char** argv) {
-  std::vector<std::string> args;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view arg = argv[i];
-    const std::string_view name = arg.substr(0, arg.find('='));
-    if (arg == "--") return args.insert(args.end(), argv + i, argv + argc), args;
-    if (name != str_cat("--", kFlagFile) && name != str_cat("-", kFlagFile)) {
-      args.emplace_back(arg);
-      continue;
-    }
-    const bool has_value = name.size() < arg.size();
-    if (!has_value && i + 1 >= argc) usage_error(str_cat(name, " needs a value: ", kFlagFileHelp));
-    const std::string path = io::resolve_path(has_value ? std::string(arg.substr(name.size() + 1)) : argv[++i]);
-    const std::string text = io::read_file(path, int64_t{1} << 20);
-    int line_number = 0;
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = std::min(text.find('\n', at), text.size());
-      const std::string line = text.substr(at, end - at);
-      at = end + 1, ++line_number;
-      if (line.empty() || line[0] == '#') continue;
-      const bool is_flag = line.starts_with("--") && line.size() > 2 && !line.starts_with(str_cat("--", kFlagFile));
-      if (!is_flag)
-        usage_error(str_cat("--", kFlagFile, ": ", path, ":", line_number, " is '", one_line(line, 60),
-                            "'; need a flag, as --steps=100"));
-      args.push_back(line);
-    }
+// The flags in the file of --flagfile.
+std::vector<std::string> flags_of_file(const std::string& given) {
+  const std::string path = io::resolve_path(given), text = io::read_file(path, int64_t{1} << 20);
+  const std::string own = str_cat("--", kFlagFile);
+  std::vector<std::string> lines;
+  int line_number = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1, ++line_number;
+    if (line.empty() || line[0] == '#') continue;
+    if (!line.starts_with("--") || line.size() <= 2 || line.starts_with(own))
+      usage_error(
+          str_cat(own, ": ", path, ":", line_number, " is '", one_line(line, 60), "'; need a flag, as --steps=100"));
+    lines.push_back(line);
   }
-  return args;
+  return lines;
 }
 
-std::vector<std::string> parse(const std::vector<std::string>& args, const KnownFlags& flags,
+std::vector<std::string> parse(std::vector<std::string> args, const KnownFlags& flags,
                                std::span<const Switch> switches) {
   std::vector<std::string> rest;
   std::set<std::string> files;
-  const size_t argc = args.size();
-  for (size_t i = 0; i < argc; ++i) {
-    const std::string& arg = args[i];
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string arg = args[i];
     if (arg == "--") {
       rest.insert(rest.end(), args.begin() + static_cast<ptrdiff_t>(i) + 1, args.end());
       break;
@@ -261,12 +248,21 @@ std::vector<std::string> parse(const std::vector<std::string>& args, const Known
       value = name.substr(equals + 1);
       name = name.substr(0, equals);
     }
+    // The value of a flag that needs one.
+    const auto need_value = [&](const std::string& flag, const std::string& help) {
+      if (has_value) return;
+      if (i + 1 >= args.size()) usage_error(str_cat("--", flag, " needs a value: ", help));
+      value = args[++i];
+    };
+    if (name == kFlagFile) {
+      need_value(name, kFlagFileHelp);
+      const std::vector<std::string> lines = flags_of_file(value);
+      args.insert(args.begin() + static_cast<ptrdiff_t>(i) + 1, lines.begin(), lines.end());
+      continue;
+    }
     auto it = flags.find(name);
     if (const Switch* s = it == flags.end() ? find_switch(name, switches) : nullptr) {
-      if (!has_value) {
-        if (i + 1 >= argc) usage_error(str_cat("--", flag_of(*s), " needs a value: ", s->help));
-        value = args[++i];
-      }
+      need_value(flag_of(*s), s->help);
       set_switch_flag(*s, value);
       continue;
     }
@@ -279,14 +275,11 @@ std::vector<std::string> parse(const std::vector<std::string>& args, const Known
       const std::string nearest = nearest_flag(name, flags, switches);
       usage_error(str_cat("unknown flag --", name, nearest.empty() ? ";" : str_cat("; did you mean --", nearest, "?"),
                           " --help lists all"));
+    } else if (!it->second.is_bool) {
+      need_value(name, it->second.help);
     } else if (!has_value) {
-      if (it->second.is_bool) {
-        const std::string next = i + 1 < argc ? args[i + 1] : "";
-        value = next == "true" || next == "false" ? args[++i] : "true";
-      } else {
-        if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value: ", it->second.help));
-        value = args[++i];
-      }
+      const std::string next = i + 1 < args.size() ? args[i + 1] : "";
+      value = next == "true" || next == "false" ? args[++i] : "true";
     }
     const KnownFlag& flag = it->second;
     if (flag.is_file && !files.insert(it->first).second)
@@ -400,7 +393,7 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
           return;
         }
       }
-      const std::vector<std::string> rest = parse(arguments(argc, argv), flags, switches);
+      const std::vector<std::string> rest = parse({argv + std::min(argc, 1), argv + argc}, flags, switches);
       check_files(table);
       code = body(rest);
     } catch (const UsageError& e) {
