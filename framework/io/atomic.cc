@@ -94,6 +94,25 @@ void write_all(int fd, std::span<const std::byte> bytes, int64_t offset, const s
   }
 }
 
+// Renames to a name that nobody has. Returns an error number, 0 for none. File systems that cannot refuse a name in the
+// same call are asked before it.
+int rename_to_new(const std::string& from, const std::string& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  if (exists(to)) return EEXIST;
+  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+}
+
+int rename_over(const std::string& from, const std::string& to) {
+  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+}
+
+int rename_as(Existing existing, const std::string& from, const std::string& to) {
+  const int error = existing == Existing::kReplace ? rename_over(from, to) : rename_to_new(from, to);
+  WEFT_CHECK(existing == Existing::kReplace || error != EEXIST, to, ": exists; need a new name");
+  return error;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(plain(path)) {
@@ -125,10 +144,10 @@ void AtomicFile::rewrite(int64_t offset, std::span<const std::byte> bytes) {
   write_all(fd_, bytes, offset, path_);
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(Existing existing) {
   WEFT_BUG_IF(fd_ < 0, "second commit of ", path_);
   if (::fsync(fd_) != 0) internal::fail(errno, "write", path_);
-  if (::rename(temp_.c_str(), path_.c_str()) != 0) internal::fail(errno, "write", path_);
+  if (const int error = rename_as(existing, temp_, path_)) internal::fail(error, "write", path_);
   ::close(fd_);
   fd_ = -1;
   sync_path(folder_of(path_), true);
@@ -180,11 +199,11 @@ AtomicFolder::~AtomicFolder() {
   ::close(lock_);
 }
 
-void AtomicFolder::commit() {
+void AtomicFolder::commit(Existing existing) {
   WEFT_BUG_IF(lock_ < 0, "second commit of ", path_);
   sync_tree(temp_);
-  if (::rename(temp_.c_str(), path_.c_str()) != 0) {
-    if (errno != ENOTEMPTY && errno != EEXIST) internal::fail(errno, "create folder", path_);
+  if (const int error = rename_as(existing, temp_, path_)) {
+    if (error != ENOTEMPTY && error != EEXIST) internal::fail(error, "create folder", path_);
     // A folder of that name exists: swap the two, so that the name always refers to a complete folder.
     if (::renameat2(AT_FDCWD, temp_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) swap_by_renames();
     remove_all(temp_);
@@ -202,12 +221,9 @@ void AtomicFolder::swap_by_renames() {
   const int lock = internal::open_or_fail(path_, O_RDONLY | O_DIRECTORY, "replace folder", 0);
   (void)::flock(lock, LOCK_EX | LOCK_NB);
   mark(old);
-  const auto rename = [](const std::string& from, const std::string& to) {
-    return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
-  };
-  int error = rename(path_, old);
-  if (!error && (error = rename(temp_, path_))) (void)rename(old, path_);
-  if (!error) error = rename(old, temp_);
+  int error = rename_over(path_, old);
+  if (!error && (error = rename_over(temp_, path_))) (void)rename_over(old, path_);
+  if (!error) error = rename_over(old, temp_);
   if (!exists(old)) unmark(old);
   ::close(lock);
   if (error) internal::fail(error, "replace folder", path_);

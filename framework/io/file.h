@@ -68,6 +68,9 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
+/// If the name of a new file or folder is taken, commit() replaces its owner, or throws "PATH: exists; need a new name".
+enum class Existing : uint8_t { kReplace, kRefuse };
+
 /// A file that appears under its name at commit(), complete and on disk, and never before. Destroyed without commit, it
 /// leaves nothing. It is written as `path.tmp-PID-N` in the same folder. It replaces regular files only.
 class AtomicFile {
@@ -82,7 +85,7 @@ class AtomicFile {
   /// Bytes written so far.
   int64_t size() const { return size_; }
   /// fsync, rename over `path`, fsync of the folder.
-  void commit();
+  void commit(Existing existing = Existing::kReplace);
 
  private:
   std::string path_, temp_;
@@ -111,7 +114,7 @@ class AtomicFolder {
   /// Path of a file inside the temporary folder.
   std::string path(const std::string& name) const { return temp_ + "/" + name; }
   /// fsync of everything inside, rename to `path`, fsync of the parent.
-  void commit();
+  void commit(Existing existing = Existing::kReplace);
 
  private:
   void swap_by_renames();

@@ -251,6 +251,27 @@ TEST(AtomicFolder, AppearsAtCommitAndReplaces) {
   EXPECT_THAT(list_folder(dir + "/step_1"), ElementsAre("sub"));
 }
 
+// A name that another program takes meanwhile keeps its owner, and nothing is left behind.
+TEST(Atomic, RefusesANameThatIsTaken) {
+  const std::string dir = fresh_folder("taken"), file = dir + "/file", folder = dir + "/folder";
+  {
+    AtomicFile a(file);
+    a.write("new");
+    AtomicFolder b(folder);
+    write_file_atomic(b.path("new"), "new");
+    write_file_atomic(file, "precious");
+    make_folders(folder);
+    expect_error(Code::kInvalidArgument, file + ": exists; need a new name", [&] { a.commit(Existing::kRefuse); });
+    expect_error(Code::kInvalidArgument, folder + ": exists; need a new name", [&] { b.commit(Existing::kRefuse); });
+  }
+  EXPECT_EQ(read_file(file), "precious");
+  EXPECT_THAT(list_folder(dir), ElementsAre("file", "folder"));
+  EXPECT_THAT(list_folder(folder), ElementsAre());
+  AtomicFolder c(dir + "/other");
+  c.commit(Existing::kRefuse);
+  EXPECT_TRUE(is_folder(dir + "/other"));
+}
+
 TEST(Leftovers, OfDeadProcessesGoThoseAtWorkStay) {
   std::string dir = fresh_folder("leftovers");
   pid_t child = ::fork();

@@ -452,7 +452,8 @@ void put_value(std::string& out, const std::vector<T>& list) {
 
 }  // namespace
 
-void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const GgufData> tensors) {
+void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const GgufData> tensors,
+                Existing existing) {
   std::string head;
   put(head, kMagic);
   put(head, uint32_t{3});
@@ -484,7 +485,7 @@ void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span
   const auto pad = [&] { file.write(std::string_view(zeros).substr(0, aligned(file.size()) - file.size())); };
   for (const GgufData& t : tensors) pad(), file.write(t.data);
   pad();
-  file.commit();
+  file.commit(existing);
 }
 
 }  // namespace weft::io

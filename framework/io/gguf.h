@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "framework/io/file.h"
 #include "framework/io/gguf_blocks.h"
 #include "framework/tensor/shape.h"
 
@@ -82,6 +83,7 @@ struct GgufData {
 };
 
 /// Writes one file of version 3 atomically. The same input gives the same bytes.
-void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const GgufData> tensors);
+void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const GgufData> tensors,
+                Existing existing = Existing::kReplace);
 
 }  // namespace weft::io

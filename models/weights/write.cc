@@ -236,7 +236,7 @@ std::span<const std::byte> q8_0(const StridedView& values, const std::string& na
 }  // namespace
 
 void write_gguf(const std::string& path, const Written& model, const std::string& format,
-                const io::GgufMetadata& tokenizer) {
+                const io::GgufMetadata& tokenizer, io::Existing existing) {
   const Kind* kind = config_json(*model.family, model.config).second;
   WEFT_CHECK(kind->gguf, "config: model_type ", kind->model_type, " has no GGUF files; need safetensors");
   const Family& rows = gguf_family(*model.family, *kind);
@@ -264,7 +264,7 @@ void write_gguf(const std::string& path, const Written& model, const std::string
       data.push_back(
           {plan.name, io::kGgufQ8_0, plan.shape, q8_0(tensors.values(plan, cell, kFloat32), plan.name, tensors)});
   }
-  io::write_gguf(path, metadata, data);
+  io::write_gguf(path, metadata, data, existing);
 }
 
 }  // namespace weft::weights

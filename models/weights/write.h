@@ -27,7 +27,7 @@ void write_hf(const std::string& folder, const Written& model, DType dtype = kFl
 /// as llama.cpp needs, and also matrices whose rows are no multiple of 32 in q8_0. `tokenizer`: its metadata. Throws as
 /// write_hf(), and for a configuration that GGUF cannot describe.
 void write_gguf(const std::string& path, const Written& model, const std::string& format,
-                const io::GgufMetadata& tokenizer = {});
+                const io::GgufMetadata& tokenizer = {}, io::Existing existing = io::Existing::kReplace);
 
 /// The text of config.json for a configuration, and its kind. Throws as write_hf().
 std::pair<std::string, const Kind*> config_json(const Family& family, const nn::ConfigMap& config,

@@ -26,9 +26,6 @@ void write_tokenizer(const std::string& own, const std::string& folder) {
   for (const auto& [name, content] : files) io::write_file_atomic(folder + "/" + name, content);
 }
 
-// Another program may have made it while this one wrote.
-void check_new(const std::string& out) { WEFT_CHECK(!io::exists(out), out, ": exists; need a new name"); }
-
 int run(const ExportOptions& o) {
   if (o.checkpoint.empty() || o.out.empty()) usage_error("need --checkpoint DIR and --out DIR or FILE.gguf");
   const std::string out = io::resolve_path(o.out);
@@ -38,7 +35,7 @@ int run(const ExportOptions& o) {
   if (o.dtype != "f32" && o.dtype != "bf16") usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32 or bf16"));
   if (o.gguf != "f32" && o.gguf != "bf16" && o.gguf != "q8_0")
     usage_error(str_cat("--gguf: got '", o.gguf, "'; need f32, bf16 or q8_0"));
-  check_new(out);
+  WEFT_CHECK(!io::exists(out), out, ": exists; need a new name");
   io::remove_leftovers(io::folder_of(out));
   const std::string checkpoint = train::find_checkpoint(io::resolve_path(o.checkpoint));
   const train::TrainState state = train::read_state(checkpoint);
@@ -70,13 +67,13 @@ int run(const ExportOptions& o) {
   else if (own.empty() && !bytes)
     lacks = str_cat("the model has ", vocab, " tokens; the byte tokenizer needs 256 or more");
   if (gguf) {
-    weights::write_gguf(out, written, o.gguf, bytes ? byte_tokenizer_gguf(vocab) : io::GgufMetadata{});
+    weights::write_gguf(out, written, o.gguf, bytes ? byte_tokenizer_gguf(vocab) : io::GgufMetadata{},
+                        io::Existing::kRefuse);
   } else {
     io::AtomicFolder folder(out);
     weights::write_hf(folder.folder(), written, parse_dtype(o.dtype));
     if (lacks.empty()) write_tokenizer(own, folder.folder());
-    check_new(out);
-    folder.commit();
+    folder.commit(io::Existing::kRefuse);
   }
   if (!lacks.empty()) internal::warn(str_cat(out, ": has no tokenizer: ", lacks));
   std::printf("%s: %s of %s\n", out.c_str(), gguf ? "GGUF file" : "model of transformers", checkpoint.c_str());
