@@ -56,12 +56,12 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
   for (const Flag& flag : train_flags(copy))
     if (!may_differ(flag.name)) job.facts.emplace_back("--" + flag.name, flag_text(flag));
   // Hosts may have other files under one path. A process that only starts the others does not read them.
-  if (processes && ranks > 1 && dist::started()) job.facts.emplace_back("the content of --data", identity_of(o.data));
-  if (processes && ranks > 1 && dist::started() && !o.tokenizer.empty())
-    job.facts.emplace_back("the content of --tokenizer", identity_of(o.tokenizer));
-  if (processes && ranks > 1 && dist::started() && !(o.hf.empty() && o.init_from.empty()))
-    job.facts.emplace_back("the weights of --" + std::string(o.hf.empty() ? "init_from" : "hf"),
-                           identity_of_weights(o));
+  if (processes && ranks > 1 && dist::started()) {
+    job.facts.emplace_back("the content of --data", identity_of(o.data));
+    if (!o.tokenizer.empty()) job.facts.emplace_back("the content of --tokenizer", identity_of(o.tokenizer));
+    if (!o.hf.empty() || !o.init_from.empty())
+      job.facts.emplace_back(str_cat("the weights of --", source_flag(o)), identity_of_weights(o));
+  }
   job.timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
   job.transport = o.transport;
   job.share_cores = switch_int("WEFT_THREADS") == 0;

@@ -133,6 +133,10 @@ std::string flag_lines(TrainOptions o, const std::string& before) {
   return kept + lines;
 }
 
+const char* source_flag(const TrainOptions& o) {
+  return !o.hf.empty() ? "hf" : !o.init_from.empty() ? "init_from" : "config";
+}
+
 bool is_same_flag(const std::string& name, const std::string& a, const std::string& b) {
   TrainOptions first, second;
   const Flags flags = train_flags(first), others = train_flags(second);
@@ -331,9 +335,8 @@ void check_shapes(const nn::ModelFamily& family, const nn::ConfigMap& stored, co
   const nn::KvCacheShape x = a->cache_shape(), y = b->cache_shape();
   if (other.empty() && (x.kv_heads != y.kv_heads || x.head_dim != y.head_dim))
     other = str_cat("are of ", x.kv_heads, " heads of ", x.head_dim);
-  check_flag(
-      "set", other.empty(), set,
-      str_cat("fields that keep the shapes of --", o.hf.empty() ? "init_from" : "hf", ", whose weights ", other));
+  check_flag("set", other.empty(), set,
+             str_cat("fields that keep the shapes of --", source_flag(o), ", whose weights ", other));
 }
 
 // Opens the weights of --hf or --init_from. If a checkpoint is resumed, only compares them with those that its run
@@ -351,8 +354,7 @@ TrainState settle_origin(Setup& p, const nn::ModelFamily& family, const TrainOpt
   if (!p.resumed.empty()) {
     p.origin = read_origin(p.resumed);
     if (!given.source.empty() && !(given == p.origin))
-      p.other_origin = str_cat("--", o.hf.empty() ? "init_from" : "hf", " is ", given.source, ", but the run in ",
-                               p.dir, " started from ",
+      p.other_origin = str_cat("--", source_flag(o), " is ", given.source, ", but the run in ", p.dir, " started from ",
                                p.origin.source.empty()           ? "weights of its own"
                                : p.origin.source != given.source ? p.origin.source
                                                                  : "another configuration there",
@@ -413,8 +415,8 @@ void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, T
   if (p.hf && o.tokenizer.empty() && p.on_text &&
       (io::is_gguf(p.hf->folder) || io::exists(p.hf->folder + "/tokenizer.json")))
     o.tokenizer = absolute(p.hf->folder);
-  if (const auto run = from.run.find("tokenizer"); run != from.run.end() && o.tokenizer.empty() && own.empty())
-    o.tokenizer = run->second;
+  if (const auto read = from.run.find("tokenizer"); read != from.run.end() && o.tokenizer.empty() && own.empty())
+    o.tokenizer = read->second;
   p.tokenizer = o.tokenizer;
   check_flag("tokenizer", p.resumed.empty() || !own.empty() || o.tokenizer.empty() || run.run.count("tokenizer"),
              o.tokenizer, str_cat("no --tokenizer: the run in ", p.dir, " reads bytes; or another --checkpoint_dir"));

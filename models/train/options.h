@@ -63,6 +63,9 @@ Flags train_flags(TrainOptions& options);
 /// chooses them.
 std::string flag_lines(TrainOptions options, const std::string& before);
 
+/// The flag that names the model: "hf", "init_from" or "config".
+const char* source_flag(const TrainOptions& options);
+
 /// Whether two texts are equal values of a flag: "1e-3" and "0.001".
 bool is_same_flag(const std::string& name, const std::string& a, const std::string& b);
 

@@ -69,20 +69,20 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& o, doub
   } else {
     for (size_t i = 0; i < n; ++i) total += weight(static_cast<int32_t>(i));
   }
-  if (o.top_p < 1) {
+  // Keeps the likeliest tokens while keep(weight of the tokens before, weight of the token), but at least one.
+  const auto cut = [&](const auto& keep) {
     double kept = 0;
     size_t i = 0;
-    while (i < n && kept < o.top_p * total) kept += weight(order[i++]);
-    n = std::max<size_t>(i, 1);
-    total = kept;
-  }
-  if (o.min_p > 0) {  // weight(order[0]) is 1
-    double kept = 0;
-    size_t i = 0;
-    while (i < n && (i == 0 || weight(order[i]) >= o.min_p)) kept += weight(order[i++]);
+    for (; i < n; ++i) {
+      const double w = weight(order[i]);
+      if (i > 0 && !keep(kept, w)) break;
+      kept += w;
+    }
     n = i;
     total = kept;
-  }
+  };
+  if (o.top_p < 1) cut([most = o.top_p * total](double before, double) { return before < most; });
+  if (o.min_p > 0) cut([&](double, double w) { return w >= o.min_p; });  // the likeliest token has the weight 1
   double at = draw * total;
   for (size_t i = 0; i + 1 < n; ++i) {
     at -= weight(order[i]);
@@ -119,7 +119,8 @@ struct TokenDecoder::State {
   nn::KvCache cache;
   std::optional<Compiled<std::function<Tensor(Tensor, Tensor)>>> step = {};  // for this cache
   int64_t held = 0;
-  int64_t captures = 0;  // of earlier steps
+  int64_t captures = 0;                                                         // of earlier steps
+  const Tensor one = Tensor::from_vector<int64_t>({1}, {}).to(model.device());  // the count of most calls
 
   void need_room(int64_t tokens) {
     if (tokens > cache.capacity) {
@@ -153,7 +154,7 @@ std::vector<float> TokenDecoder::read(std::span<const int32_t> ids) {
     chunk.resize(static_cast<size_t>(size), ids[0]);
     const Device device = s.model.device();
     logits = (*s.step)(Tensor::from_vector<int32_t>(chunk, {1, size}).to(device),
-                       Tensor::from_vector<int64_t>({count}, {}).to(device));
+                       size == 1 ? s.one : Tensor::from_vector<int64_t>({count}, {}).to(device));
     s.held += count;
     ids = ids.subspan(static_cast<size_t>(count));
   }

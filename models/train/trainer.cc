@@ -73,16 +73,12 @@ class Trainer {
                str_cat("at most the model's context of ", model_->context()).c_str());
     tokenizer_ = text::open_or_bytes(setup_.tokenizer);
     tokenizer_files_ = text::tokenizer_files(setup_.tokenizer);
-    if (setup_.on_text && model_->vocab() < tokenizer_->vocab_size())
-      usage_error(str_cat(!options_.hf.empty()          ? "--hf"
-                          : !options_.init_from.empty() ? "--init_from"
-                                                        : "--config",
-                          ": '", setup_.config_name, "' has a vocabulary of ", model_->vocab(), " tokens; text needs ",
-                          tokenizer_->vocab_size(), "; use --data synthetic, another --tokenizer",
-                          options_.hf.empty() && options_.init_from.empty()
-                              ? str_cat(", --set vocab=", tokenizer_->vocab_size())
-                              : std::string(),
+    if (const int64_t need = tokenizer_->vocab_size(); setup_.on_text && model_->vocab() < need) {
+      const std::string flag = source_flag(options_), set = flag == "config" ? str_cat(", --set vocab=", need) : "";
+      usage_error(str_cat("--", flag, ": '", setup_.config_name, "' has a vocabulary of ", model_->vocab(),
+                          " tokens; text needs ", need, "; use --data synthetic, another --tokenizer", set,
                           " or another model"));
+    }
     const std::string path = options_.data.empty() || !setup_.on_text ? options_.data : io::resolve_path(options_.data);
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
