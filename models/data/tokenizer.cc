@@ -6,6 +6,12 @@
 
 namespace weft::data {
 
+std::vector<int32_t> Tokenizer::encode(std::span<const Segment> parts, bool) const {
+  std::string joined;
+  for (const Segment& p : parts) joined += p.text;
+  return encode(joined);
+}
+
 std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   std::vector<int32_t> ids(text.size());
   for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);

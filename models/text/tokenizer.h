@@ -17,12 +17,7 @@ namespace weft::text {
 struct Description;
 struct Parts;
 
-/// A part of a prompt. `special`: names of special tokens in it are those tokens (the template's own text); else they
-/// are plain text (the user's).
-struct Segment {
-  std::string text;
-  bool special = false;
-};
+using data::Segment;
 
 /// Immutable and thread-safe.
 class Tokenizer final : public data::Tokenizer {
@@ -40,12 +35,12 @@ class Tokenizer final : public data::Tokenizer {
   /// Plain text: no special token is parsed, none is added.
   std::vector<int32_t> encode(std::string_view text) const override;
   /// The joined text of `parts`. `add_special`: with the tokens that the file's template puts around a text.
-  std::vector<int32_t> encode(std::span<const Segment> parts, bool add_special) const;
+  std::vector<int32_t> encode(std::span<const Segment> parts, bool add_special) const override;
   void encode_parts(std::string_view text, size_t part_bytes, const data::IdSink& sink) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   std::string decode_continued(std::span<const int32_t> ids) const override;
   /// The same without special tokens.
-  std::string decode_plain(std::span<const int32_t> ids) const;
+  std::string decode_plain(std::span<const int32_t> ids) const override;
   int32_t end_of_text() const override;
 
   /// The id of a token, as the file writes it.
@@ -54,7 +49,7 @@ class Tokenizer final : public data::Tokenizer {
   std::string token(int32_t id) const;
   bool is_special(int32_t id) const;
   /// The ids that the file's template puts before and after a text.
-  std::span<const int32_t> before() const;
+  std::span<const int32_t> before() const override;
   std::span<const int32_t> after() const;
   /// Lines of "field value", for people.
   std::string describe() const;

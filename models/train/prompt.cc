@@ -7,7 +7,6 @@
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "models/text/template/template.h"
-#include "models/text/tokenizer.h"
 
 namespace weft::train {
 
@@ -113,7 +112,7 @@ TemplateText find_template(const LoadedModel& m, const std::string& asked) {
 }  // namespace
 
 std::vector<int32_t> prompt_ids(const LoadedModel& m, const PromptOptions& o, const std::string& prompt) {
-  std::vector<text::Segment> parts{{prompt, false}};
+  std::vector<data::Segment> parts{{prompt, false}};
   if (o.chat) {
     const TemplateText t = find_template(m, o.chat_template);
     text::jinja::TemplateInput input{.messages = {}, .texts = t.tokens, .json = {}, .now = time(nullptr)};
@@ -123,14 +122,8 @@ std::vector<int32_t> prompt_ids(const LoadedModel& m, const PromptOptions& o, co
     for (text::jinja::TemplatePart& p : ChatTemplate(t.source, t.name).render(input))
       parts.push_back({std::move(p.text), !p.from_user});
   }
-  const auto* tokenizer = dynamic_cast<const text::Tokenizer*>(m.tokenizer.get());
-  if (!tokenizer) {
-    std::string joined;
-    for (const text::Segment& p : parts) joined += p.text;
-    return m.tokenizer->encode(joined);
-  }
-  std::vector<int32_t> ids = tokenizer->encode(parts, /*add_special=*/!o.chat && !o.raw);
-  const std::span<const int32_t> before = tokenizer->before();
+  std::vector<int32_t> ids = m.tokenizer->encode(parts, /*add_special=*/!o.chat && !o.raw);
+  const std::span<const int32_t> before = m.tokenizer->before();
   if (!before.empty() && ids.size() >= 2 && ids[0] == before[0] && ids[1] == before[0])
     internal::warn("the prompt begins with two tokens that begin a text; need one: use --raw, or another template");
   return ids;
@@ -147,10 +140,7 @@ std::string TextStream::add(int32_t id) {
     finish_ = "end";
     return {};
   }
-  const auto* tokenizer = dynamic_cast<const text::Tokenizer*>(model_.tokenizer.get());
-  const auto decode = [&](std::span<const int32_t> ids) {
-    return tokenizer ? tokenizer->decode_plain(ids) : model_.tokenizer->decode(ids);
-  };
+  const auto decode = [&](std::span<const int32_t> ids) { return model_.tokenizer->decode_plain(ids); };
   // A tokenizer may drop a blank at the beginning of a text, so the token is decoded behind the ids before it.
   const size_t before = decode(window_).size(), old = text_.size();
   window_.push_back(id);

@@ -9,7 +9,6 @@
 #include "framework/io/json.h"
 #include "models/nn/nn.h"
 #include "models/text/template/unicode.h"
-#include "models/text/tokenizer.h"
 #include "models/train/generate.h"
 #include "models/train/load.h"
 #include "ops/composite/composite.h"
@@ -45,9 +44,8 @@ Pair pair_of(const LoadedModel& m, std::string context, std::string continuation
   WEFT_CHECK(!p.continuation.empty(), where, ": the continuation adds no token to the context");
   if (!p.context.empty()) return p;
   // Without a context: the token that begins a text, else the token that ends one.
-  const auto* tokenizer = dynamic_cast<const text::Tokenizer*>(m.tokenizer.get());
-  if (tokenizer && !tokenizer->before().empty())
-    p.context.push_back(tokenizer->before()[0]);
+  if (const std::span<const int32_t> before = m.tokenizer->before(); !before.empty())
+    p.context.push_back(before[0]);
   else if (!m.end_ids.empty())
     p.context.push_back(m.end_ids[0]);
   else if (m.tokenizer->end_of_text() >= 0)
