@@ -19,7 +19,6 @@ class Expander {
 
   Ref<Graph> run() {
     const EnableGrad on;
-    const Autocast off(std::nullopt);  // bodies are expanded where they are captured
     Ref<Graph> g =
         recapture(from_, [&](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
           capture_ = thread_state.capture;

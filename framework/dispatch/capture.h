@@ -108,6 +108,7 @@ class Capture final {
 namespace internal {
 
 /// During its lifetime, new nodes carry the line and scope of `n`, which must outlive it, and this mark of backward.
+/// Autocast is off: the graph of `n` has the casts.
 class OriginScope {
  public:
   OriginScope(const Node& n, bool backward) : names_(n.scope, /*path=*/true), backward_(backward) {
@@ -119,6 +120,7 @@ class OriginScope {
   const NoOrigin around_;
   const OriginName names_;
   const BackwardScope backward_;
+  const Autocast no_autocast_{std::nullopt};
 };
 
 }  // namespace internal

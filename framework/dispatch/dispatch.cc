@@ -48,15 +48,19 @@ void call(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const Te
 
 // Under Autocast: the operands in the dtypes that the op's record wants; none if they have them.
 std::vector<Tensor> cast_operands(const OpDef& op, TensorPtrs in) {
-  if (op.is(kCustom) || op.is(kPointwise) || !(op.is(kContraction) || op.is(kWantsF32))) return {};
+  const bool contracts = op.is(kContraction);
+  if (op.is(kCustom) || op.is(kPointwise) || !(contracts || op.is(kWantsF32))) return {};
   for (const Tensor* t : in)
     if (!t->defined() || t->dtype() == kFloat64) return {};
   std::vector<Tensor> own;
   bool any = false;
   for (size_t i = 0; i < in.size(); ++i) {
     const Tensor& t = *in[i];
-    const bool table = op.is(kAttention) && i > 2;  // of the score, which is computed in f32
-    own.push_back(op.is(kContraction) ? table ? t : internal::autocast(t) : is_16bit(t.dtype()) ? t.to(kFloat32) : t);
+    if (op.is(kAttention) && i > 2) {
+      own.push_back(t);  // a table of the score, which is computed in f32
+    } else {
+      own.push_back(contracts ? internal::autocast(t) : internal::autocast_f32(t));
+    }
     any |= own.back().dtype() != t.dtype();
   }
   return any ? own : std::vector<Tensor>();

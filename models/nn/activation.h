@@ -73,34 +73,25 @@ WEFT_FUNCTION_LAYER_OF(Flatten, (int64_t start_dim = 1, int64_t end_dim = -1), f
 #undef WEFT_FUNCTION_LAYER_OF
 
 /// pad() of the last N dims by one number on all sides, or by pairs (before, after) from the last dim backwards.
-#define WEFT_PAD_LAYER(Name, N, how)                                                        \
-  class Name##N##d : public Lambda {                                                        \
-   public:                                                                                  \
-    explicit Name##N##d(const Sizes& padding)                                               \
-        : Lambda([pairs = internal::pad_pairs(padding, N, #Name #N "d")](const Tensor& x) { \
-            return pad(x, pairs, how);                                                      \
-          }) {}                                                                             \
+#define WEFT_PAD_LAYER(Name, N, parameters, how)                                               \
+  class Name##N##d : public Lambda {                                                           \
+   public:                                                                                     \
+    explicit Name##N##d parameters                                                             \
+        : Lambda([=, pairs = internal::pad_pairs(padding, N, #Name #N "d")](const Tensor& x) { \
+          return pad(x, pairs, how);                                                           \
+        }) {}                                                                                  \
   };
-#define WEFT_PAD_LAYERS(Name, how) \
-  WEFT_PAD_LAYER(Name, 1, how) WEFT_PAD_LAYER(Name, 2, how) WEFT_PAD_LAYER(Name, 3, how)
-WEFT_PAD_LAYERS(ReflectionPad, "reflect")
-WEFT_PAD_LAYERS(ReplicationPad, "replicate")
-WEFT_PAD_LAYERS(CircularPad, "circular")
-WEFT_PAD_LAYERS(ZeroPad, 0.0)
+#define WEFT_PAD_LAYERS(Name, parameters, how) \
+  WEFT_PAD_LAYER(Name, 1, parameters, how)     \
+  WEFT_PAD_LAYER(Name, 2, parameters, how)     \
+  WEFT_PAD_LAYER(Name, 3, parameters, how)
+WEFT_PAD_LAYERS(ReflectionPad, (const Sizes& padding), "reflect")
+WEFT_PAD_LAYERS(ReplicationPad, (const Sizes& padding), "replicate")
+WEFT_PAD_LAYERS(CircularPad, (const Sizes& padding), "circular")
+WEFT_PAD_LAYERS(ZeroPad, (const Sizes& padding), 0.0)
+WEFT_PAD_LAYERS(ConstantPad, (const Sizes& padding, double value), value)
 #undef WEFT_PAD_LAYERS
 #undef WEFT_PAD_LAYER
-#define WEFT_CONSTANT_PAD(N)                                                                               \
-  class ConstantPad##N##d : public Lambda {                                                                \
-   public:                                                                                                 \
-    ConstantPad##N##d(const Sizes& padding, double value)                                                  \
-        : Lambda([pairs = internal::pad_pairs(padding, N, "ConstantPad" #N "d"), value](const Tensor& x) { \
-            return pad(x, pairs, value);                                                                   \
-          }) {}                                                                                            \
-  };
-WEFT_CONSTANT_PAD(1)
-WEFT_CONSTANT_PAD(2)
-WEFT_CONSTANT_PAD(3)
-#undef WEFT_CONSTANT_PAD
 
 /// x where x > 0, otherwise weight x (He et al. 2015, arXiv:1502.01852), with one weight or one for each slice along
 /// dim 1, which start at `init`.

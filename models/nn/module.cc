@@ -34,10 +34,12 @@ void CallOutputs::add(std::string_view path, std::span<const Tensor> returned) {
 std::vector<std::vector<Tensor>> CallOutputs::take() const {
   std::vector<std::vector<Tensor>> out;
   for (const Wanted& w : wanted_) {
-    const std::string near = nearest_name(w.path, called_, w.path.size());
+    const auto near = [&] {
+      const std::string name = nearest_name(w.path, called_, w.path.size());
+      return name.empty() ? name : str_cat(" (nearest: '", name, "')");
+    };
     WEFT_CHECK_AS(kNotFound, std::find(called_.begin(), called_.end(), w.path) != called_.end(),
-                  "with_outputs: no module '", w.path, "' was called", near.empty() ? "" : " (nearest: '", near,
-                  near.empty() ? "" : "')",
+                  "with_outputs: no module '", w.path, "' was called", near(),
                   "; need the path of a module whose call operator has a CallScope and returns call.result(y)");
     WEFT_CHECK_AS(
         kFailedPrecondition, !w.inside, "with_outputs: module '", w.path,

@@ -41,7 +41,7 @@ struct ModuleState final : RefCounted {
   Ref<RegistryPlace> place = make_ref<RegistryPlace>();  // place of the Module with these members
 };
 
-/// What the modules of these paths return while it lives, on this thread.
+/// Collects the results of the modules of these paths during its lifetime, on this thread.
 class CallOutputs {
  public:
   explicit CallOutputs(const std::vector<std::string>& paths);
@@ -176,7 +176,7 @@ class CallScope {
  public:
   CallScope(const Module& layer, SourceLine line) : line_(line), name_(layer.path(), /*path=*/true) {}
 
-  /// `r`, what the layer's call operator returns, so that with_outputs() (models/nn/outputs.h) gets it.
+  /// Returns `r`, the result of the layer's call operator, and gives it to with_outputs() (models/nn/outputs.h).
   template <class R>
   R result(R r) const {
     if (internal::call_outputs) {

@@ -1,5 +1,4 @@
-// with_outputs: what modules inside a function return, as results of the function: the forward hooks of a functional
-// framework.
+// with_outputs: the results of modules inside a function as results of the function, instead of forward hooks.
 #pragma once
 #include <concepts>
 #include <string>
@@ -47,8 +46,8 @@ class OutputsOf {
   Fn fn_;
 };
 
-/// `fn` as a function that also returns what the modules of these paths return in its call, as PyTorch's forward hooks
-/// get it: auto [loss, outputs] = compile(nn::with_outputs({"blocks.3.attn"}, step))(x, y). The paths are as in
+/// `fn` as a function that also returns the results of the modules of these paths in its call, as PyTorch's forward
+/// hooks get them: auto [loss, outputs] = compile(nn::with_outputs({"blocks.3.attn"}, step))(x, y). The paths are as in
 /// named_modules(). Works eagerly, compiled and on a mesh. Throws NotFound for a path that is not called, with the
 /// nearest one.
 template <class Fn>

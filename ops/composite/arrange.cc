@@ -213,7 +213,7 @@ Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, std::string_view mo
   for (size_t k = 0; k < pads.size() / 2; ++k) {
     const int d = x.dim() - 1 - static_cast<int>(k);
     const int64_t before = std::max<int64_t>(pads[2 * k], 0), after = std::max<int64_t>(pads[2 * k + 1], 0);
-    // Negative widths cut: what is circular is cut first, the others are mirrored at their own edges.
+    // Negative widths cut: before the copies if circular, and after them otherwise, so that the edges are x's.
     const auto cut = [&] {
       const int64_t n = x.size(d), begin = -std::clamp<int64_t>(pads[2 * k], -n, 0),
                     end = n + std::clamp<int64_t>(pads[2 * k + 1], -n, 0);

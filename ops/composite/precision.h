@@ -1,7 +1,6 @@
 // Shared by composites: checks of an operand, and the dtype for computation.
 #pragma once
 #include <initializer_list>
-#include <string_view>
 
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
@@ -23,18 +22,14 @@ class FloatingOperand : LineScope, public Tensor {
   FloatingOperand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(floating_of(x, op)) {}
 };
 
+/// The same for a function that gives f32 under Autocast, where 16-bit floats become f32.
+class F32Operand : LineScope, public Tensor {
+ public:
+  F32Operand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(autocast_f32(floating_of(x, op))) {}
+};
+
 /// 16-bit floats as f32, others unchanged: the dtype in which norms, softmax, losses and routers compute.
-inline Tensor widened(const Tensor& t) { return t.dtype() == kBFloat16 || t.dtype() == kFloat16 ? t.to(kFloat32) : t; }
-
-/// A result computed from widened() operands, in their dtype t; f32 under Autocast. For functions that give f32 there.
-inline Tensor rounded(const Tensor& y, DType t) { return thread_state.autocast ? y : y.to(t); }
-
-/// Whether `op`, one of the functions of of_real, is in torch.autocast's list of those that give f32.
-inline bool gives_f32(std::string_view op) {
-  for (std::string_view listed : {"acos", "asin", "cosh", "erfinv", "log10", "log2", "sinh", "tan"})
-    if (op == listed) return true;
-  return false;
-}
+inline Tensor widened(const Tensor& t) { return is_16bit(t.dtype()) ? t.to(kFloat32) : t; }
 
 /// f(x) for a function of real numbers, computed in f32 for 16-bit floats, integers and bool; the result has x's dtype,
 /// or f32 for integers and bool.
@@ -42,8 +37,14 @@ template <class F>
 Tensor of_real(const Arg& x, const char* op, const F& f) {
   const FirstOperand t(x, op);
   if (!is_floating(t.dtype())) return f(t.to(kFloat32));
-  const Tensor y = f(widened(t));
-  return gives_f32(op) ? rounded(y, t.dtype()) : y.to(t.dtype());
+  return f(widened(t)).to(t.dtype());
+}
+
+/// The same for a function that gives f32 under Autocast.
+template <class F>
+Tensor f32_of_real(const Arg& x, const char* op, const F& f) {
+  const FirstOperand t(x, op);
+  return of_real(autocast_f32(t), op, f);
 }
 
 /// Two operands in their common dtype and shape.

@@ -143,7 +143,7 @@ constexpr uint32_t linear_in(Pw op, bool* jointly) {
   }
 }
 
-// The functions of torch.autocast's list of those that give f32.
+// The functions in torch.autocast's list for f32.
 constexpr bool wants_f32(Pw op) {
   switch (op) {
     case Pw::exp:

@@ -260,8 +260,7 @@ namespace {
 
 // The operand of a matrix norm. Norms without a decomposition take 16-bit floats, as vector norms do.
 Tensor normed(const Arg& x, bool decomposes) {
-  const bool half =
-      x.is_tensor() && x.tensor().defined() && (x.tensor().dtype() == kBFloat16 || x.tensor().dtype() == kFloat16);
+  const bool half = x.is_tensor() && x.tensor().defined() && is_16bit(x.tensor().dtype());
   return half && !decomposes ? x.tensor().to(kFloat32) : matrices(x, "matrix_norm");
 }
 

@@ -41,8 +41,8 @@ void dump_kernel(const FusedKernel& k, const std::string& folder) {
 }
 
 std::string CpuTarget::dump(const Operation& operation, const std::string& folder) const {
-  const auto* k = fused_kernel(&operation);
-  if (!k || k->lowered().kernel.segments.empty()) return {};
+  const FusedKernel* k = printable_kernel(&operation);
+  if (!k) return {};
   for (const auto& part : k->parts().kernel)
     if (part) dump_kernel(*part, folder);
   dump_kernel(*k, folder);

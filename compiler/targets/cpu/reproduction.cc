@@ -197,10 +197,9 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
 
 std::string CpuTarget::write_reproduction(const Operation& operation, const Graph& body, std::span<const Tensor> in,
                                           std::span<const Tensor> want) const {
-  const auto* kernel_of = fused_kernel(&operation);
-  // A plan that was read from a file has compiled functions without loop IR.
-  if (!kernel_of || kernel_of->lowered().kernel.segments.empty()) return {};
-  const FusedKernel& k = *kernel_of;
+  const FusedKernel* printable = printable_kernel(&operation);
+  if (!printable) return {};
+  const FusedKernel& k = *printable;
   namespace fs = std::filesystem;
   const char* temporary = std::getenv("TEST_TMPDIR");
   const fs::path folder = !switch_value("WEFT_DUMP").empty() ? fs::path(switch_value("WEFT_DUMP"))

@@ -5,10 +5,12 @@ namespace weft {
 namespace internal {
 thread_local constinit ThreadState thread_state;
 
-Tensor autocast(const Tensor& t) {
-  const std::optional<DType> low = thread_state.autocast;
-  return low && is_floating(t.dtype()) && t.dtype() != kFloat64 ? t.to(*low) : t;
+DType autocast(DType t) {
+  return thread_state.autocast && is_floating(t) && t != kFloat64 ? *thread_state.autocast : t;
 }
+DType autocast_f32(DType t) { return thread_state.autocast && is_16bit(t) ? kFloat32 : t; }
+Tensor autocast(const Tensor& t) { return thread_state.autocast ? t.to(autocast(t.dtype())) : t; }
+Tensor autocast_f32(const Tensor& t) { return thread_state.autocast ? t.to(autocast_f32(t.dtype())) : t; }
 }  // namespace internal
 
 Autocast::Autocast(std::optional<DType> dtype, std::source_location loc) : saved_(internal::thread_state.autocast) {

@@ -48,9 +48,14 @@ class BackwardScope {
   bool saved_;
 };
 
-/// `t` as an operand of a contraction: under Autocast in its dtype, if it is floating-point and not f64. For functions
-/// that choose by the dtypes of their operands; dispatch() does the same.
+/// An operand of a contraction, or its dtype, under Autocast: in Autocast's dtype if it is floating-point and not f64.
+/// Without Autocast `t`. For functions that choose by the dtypes of their operands; dispatch() does the same.
 Tensor autocast(const Tensor& t);
+DType autocast(DType t);
+/// An operand of a function that gives f32 under Autocast (as ops with kWantsF32), or its dtype: f32 there for 16-bit
+/// floats, otherwise `t`.
+Tensor autocast_f32(const Tensor& t);
+DType autocast_f32(DType t);
 
 // Defined in ops/core: where(condition, a, b).
 Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b);

@@ -1,4 +1,4 @@
-// StoredValue: the value of a cell that is in a file. A mesh reads of it only the shards of this process's ranks.
+// StoredValue: the value of a cell that is in a file. A mesh reads only the shards of this process's ranks.
 #pragma once
 #include "framework/ir/cell.h"
 #include "framework/tensor/part.h"

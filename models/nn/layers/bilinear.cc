@@ -22,7 +22,7 @@ Bilinear::Bilinear(int64_t in1, int64_t in2, int64_t out, const BilinearOptions&
 
 Tensor Bilinear::operator()(const Arg& x1, const Arg& x2) const {
   CallScope call(*this, x1.line());
-  // torch.autocast's list of products does not have this one: the widest dtype of its operands counts.
+  // This product is not in torch.autocast's list: the widest dtype of its operands counts.
   const bool widest = internal::thread_state.autocast.has_value();
   const Autocast off(std::nullopt);
   const Tensor first = internal::tensor_of(x1, "Bilinear"), &b = internal::tensor_of(x2, "Bilinear");

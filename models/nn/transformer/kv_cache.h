@@ -39,7 +39,7 @@ struct KvCache {
   All append(int64_t layer, const Tensor& keys, const Tensor& values) const;
   /// Advances the position by `count` tokens. Call it after all layers have appended.
   void advance(int64_t count) const;
-  /// The same with a count i64 0-d, for tokens that end with padding.
+  /// The same for a 0-d i64 `count`, which tokens that end with padding need.
   void advance(const Tensor& count) const;
 };
 

@@ -46,8 +46,8 @@ class LanguageModel : public Module {
   Tensor logits(const Tensor& tokens, const KvCache& cache) const;
   /// The logits of the last token only: [B, vocab].
   Tensor next_logits(const Tensor& tokens, const KvCache& cache) const;
-  /// The same if the tokens end with padding: `count` i64 0-d of them count, at least 1. The cache must have room for
-  /// all of them; later tokens overwrite the padding.
+  /// The same for tokens that end with padding after the first `count` tokens (0-d i64, at least 1). The cache needs
+  /// room for the padding, which later tokens overwrite.
   Tensor next_logits(const Tensor& tokens, const Tensor& count, const KvCache& cache) const;
   /// Mean cross-entropy against targets[B, T], without targets of -100, and the auxiliary losses of the family. For a
   /// part of a batch, the result is its share of the batch's loss; auxiliary losses depend on the part's tokens alone.

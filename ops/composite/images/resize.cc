@@ -188,7 +188,8 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
   for (int i = 0; i < spatial; ++i) result[i + 2] = size[i];
   checked_numel(result, "interpolate");
   if (area) return adaptive_pool_nd("interpolate", spatial, x, size, /*max=*/false);
-  Tensor y = is_nearest && !thread_state.autocast ? x : widened(x);
+  const Tensor v = autocast_f32(x);
+  Tensor y = is_nearest ? v : widened(v);
   for (int i = 0; i < spatial; ++i) {
     const std::optional<double> f = factor[static_cast<size_t>(i)];
     const int64_t in = y.size(i + 2);
@@ -200,7 +201,7 @@ Tensor interpolate(const Arg& arg, const InterpolateOptions& o) {
       y = is_nearest ? nearest(y, i + 2, size[i], f, exact) : linear(y, i + 2, size[i], f, o.align_corners);
     }
   }
-  return rounded(y, x.dtype());
+  return y.to(v.dtype());
 }
 
 Tensor interpolate(const Arg& x, double scale_factor) {

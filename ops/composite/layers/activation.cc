@@ -63,10 +63,11 @@ Tensor silu(const Arg& arg) {
 }
 
 Tensor softplus(const Arg& arg, double beta, double threshold) {
-  const FloatingOperand t(arg, "softplus");
-  WEFT_CHECK(beta > 0, "softplus: beta is ", beta, "; need a positive number");
-  const Tensor x = widened(t);
-  return rounded(beta == 1 ? log1p_exp(x, threshold) : log1p_exp(x * beta, threshold) / beta, t.dtype());
+  const F32Operand operand(arg, "softplus");
+  return activated(operand, "softplus", [=](const Tensor& x) {
+    WEFT_CHECK(beta > 0, "softplus: beta is ", beta, "; need a positive number");
+    return beta == 1 ? log1p_exp(x, threshold) : log1p_exp(x * beta, threshold) / beta;
+  });
 }
 
 Tensor logsigmoid(const Arg& arg) {

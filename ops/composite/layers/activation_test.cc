@@ -118,7 +118,7 @@ struct SlopeRow {
   const char* name;
   Tensor (*fn)(const Arg&);
   double (*slope)(double x);
-  double (*bound)(double x);  // in u
+  double (*bound)(double x);  // a multiple of u
   std::vector<float> at;
 };
 double cdf(double x) { return std::erfc(-x * M_SQRT1_2) / 2; }

@@ -52,7 +52,7 @@ double epsilon(DType t) {
 }  // namespace
 
 Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, const Arg& bias, double eps) {
-  const FloatingOperand t(x, "layer_norm");
+  const F32Operand t(x, "layer_norm");
   check_eps(eps, "layer_norm");
   const Shape dims = last_dims(t, normalized_shape, "layer_norm");
   const Tensor v = widened(t);
@@ -62,19 +62,19 @@ Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight
   Tensor y = centred * rsqrt(mean(square(centred), dims, true) + eps);
   if (w.defined()) y = y * w;
   if (b.defined()) y = y + b;
-  return rounded(y, t.dtype());
+  return y.to(t.dtype());
 }
 
 Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, std::optional<double> given_eps) {
-  const FloatingOperand t(x, "rms_norm");
-  const double eps = given_eps.value_or(epsilon(t.dtype()));
+  const F32Operand t(x, "rms_norm");
+  const double eps = given_eps.value_or(epsilon(x.tensor().dtype()));
   check_eps(eps, "rms_norm");
   const Shape dims = last_dims(t, normalized_shape, "rms_norm");
   const Tensor v = widened(t);
   const Tensor w = affine_of(weight, normalized_shape, v, "rms_norm", "weight");
   Tensor y = v * rsqrt(mean(square(v), dims, true) + eps);
   if (w.defined()) y = y * w;
-  return rounded(y, t.dtype());
+  return y.to(t.dtype());
 }
 
 Tensor rms_norm(const Arg& x, const Arg& weight, double eps) {
@@ -103,7 +103,7 @@ Tensor scaled(const Tensor& y, const Tensor& x, const Arg& weight, const Arg& bi
   Tensor z = y;
   if (w.defined()) z = z * w;
   if (b.defined()) z = z + b;
-  return z;
+  return z.to(x.dtype());
 }
 
 // The mean over all dims but dim 1: first over the inner ones, whose elements are neighbours.
@@ -134,7 +134,7 @@ Tensor batch_norm(const Arg& x, const Arg& running_mean, const Arg& running_var,
              m.mean.defined() ? "a mean without var" : "var without a mean",
              "; need both, or neither for the statistics of x");
   if (!m.mean.defined()) m = channel_moments(v);
-  return scaled((v - m.mean) * rsqrt(m.var + eps), t, weight, bias, op).to(t.dtype());
+  return scaled((v - m.mean) * rsqrt(m.var + eps), t, weight, bias, op);
 }
 
 static Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight, const Arg& bias, double eps,
@@ -148,17 +148,17 @@ static Tensor norm_of_groups(const Tensor& t, int64_t groups, const Arg& weight,
 
 Tensor group_norm(const Arg& x, int64_t groups, const Arg& weight, const Arg& bias, double eps) {
   LineScope line(x.line());
-  const Tensor& t = with_channels(x, "group_norm");
+  const Tensor t = autocast_f32(with_channels(x, "group_norm"));
   WEFT_CHECK(groups >= 1 && t.size(1) % groups == 0, "group_norm: ", groups, " groups of ", t.size(1), " channels of ",
              t.shape(), "; need a number of groups that divides the channels");
-  return rounded(norm_of_groups(t, groups, weight, bias, eps, "group_norm"), t.dtype());
+  return norm_of_groups(t, groups, weight, bias, eps, "group_norm");
 }
 
 Tensor instance_norm(const Arg& x, const Arg& weight, const Arg& bias, double eps) {
   LineScope line(x.line());
   const Tensor& t = with_channels(x, "instance_norm");
   WEFT_CHECK(t.dim() >= 3, "instance_norm: x is ", t.type(), "; need [N, C, spatial dims]");
-  return norm_of_groups(t, t.size(1), weight, bias, eps, "instance_norm").to(t.dtype());
+  return norm_of_groups(t, t.size(1), weight, bias, eps, "instance_norm");
 }
 
 }  // namespace weft

@@ -18,20 +18,20 @@ static Tensor row_max(const Tensor& x, int64_t dim) {
 }
 
 Tensor softmax(const Arg& x, int64_t dim) {
-  const FloatingOperand t(x, "softmax");
+  const F32Operand t(x, "softmax");
   const Along a(t, dim, "softmax");
-  if (t.numel() == 0) return rounded(widened(t), t.dtype());
+  if (t.numel() == 0) return t;
   const Tensor v = widened(a.x);
-  return a.result(rounded(dispatch(softmax_op, {&v}, {{"dim", int64_t{a.dim}}}), t.dtype()));
+  return a.result(dispatch(softmax_op, {&v}, {{"dim", int64_t{a.dim}}}).to(t.dtype()));
 }
 
 Tensor log_softmax(const Arg& x, int64_t dim) {
-  const FloatingOperand t(x, "log_softmax");
+  const F32Operand t(x, "log_softmax");
   normalize_dim(dim, t.dim(), "log_softmax");
-  if (t.numel() == 0) return rounded(widened(t), t.dtype());
+  if (t.numel() == 0) return t;
   const Tensor v = widened(t);
   const Tensor shifted = v - row_max(v, dim);
-  return rounded(shifted - log(sum(exp(shifted), dim, true)), t.dtype());
+  return (shifted - log(sum(exp(shifted), dim, true))).to(t.dtype());
 }
 
 Tensor softmin(const Arg& x, int64_t dim) {

@@ -39,20 +39,20 @@ OperandPair wide_pair(const Arg& x, const Arg& y, const char* op) {
   return {widened(p.a), widened(p.b)};
 }
 
-DType result_of(const Arg& x, const Arg& y) { return promote(x.tensor().dtype(), y.tensor().dtype()); }
+DType result_of(const Arg& x, const Arg& y) { return autocast_f32(promote(x.tensor().dtype(), y.tensor().dtype())); }
 
 }  // namespace
 
 Tensor norm(const Arg& x, double p, const Dims& dims, bool keepdim) {
-  const FloatingOperand t(x, "norm");
-  return rounded(norm_of(widened(t), p, dims, keepdim, "norm"), t.dtype());
+  const F32Operand t(x, "norm");
+  return norm_of(widened(t), p, dims, keepdim, "norm").to(t.dtype());
 }
 
 Tensor normalize(const Arg& x, double p, int64_t dim, double eps) {
-  const FloatingOperand t(x, "normalize");
+  const F32Operand t(x, "normalize");
   const int d = normalize_dim(dim, t.dim(), "normalize");
   const Tensor v = widened(t);
-  return rounded(v / clamp_min(norm_of(v, p, d, true, "normalize"), eps), t.dtype());
+  return (v / clamp_min(norm_of(v, p, d, true, "normalize"), eps)).to(t.dtype());
 }
 
 Tensor cosine_similarity(const Arg& x, const Arg& y, int64_t dim, double eps) {
@@ -60,14 +60,14 @@ Tensor cosine_similarity(const Arg& x, const Arg& y, int64_t dim, double eps) {
   const auto [a, b] = wide_pair(x, y, "cosine_similarity");
   const int d = normalize_dim(dim, a.dim(), "cosine_similarity");
   const auto size = [&](const Tensor& t) { return clamp_min(norm_of(t, 2, d, false, "cosine_similarity"), eps); };
-  return rounded(sum(a * b, d) / (size(a) * size(b)), result_of(x, y));
+  return (sum(a * b, d) / (size(a) * size(b))).to(result_of(x, y));
 }
 
 Tensor pairwise_distance(const Arg& x, const Arg& y, double p, double eps, bool keepdim) {
   LineScope line(x.line());
   const auto [a, b] = wide_pair(x, y, "pairwise_distance");
   WEFT_CHECK(a.dim() > 0, "pairwise_distance: got scalars; need vectors along the last dim");
-  return rounded(norm_of(a - b + eps, p, -1, keepdim, "pairwise_distance"), result_of(x, y));
+  return norm_of(a - b + eps, p, -1, keepdim, "pairwise_distance").to(result_of(x, y));
 }
 
 Tensor cdist(const Arg& x, const Arg& y, double p, std::string_view compute_mode) {
@@ -81,9 +81,8 @@ Tensor cdist(const Arg& x, const Arg& y, double p, std::string_view compute_mode
              compute_mode,
              "'; need \"use_mm_for_euclid_dist_if_necessary\", \"use_mm_for_euclid_dist\" or "
              "\"donot_use_mm_for_euclid_dist\"");
-  const DType both = promote(tx.dtype(), ty.dtype());
-  const Tensor a = widened(tx.to(both)), b = widened(ty.to(both));
-  const DType dtype = rounded(a, both).dtype();
+  const DType dtype = result_of(x, y);
+  const Tensor a = widened(tx.to(dtype)), b = widened(ty.to(dtype));
   const Autocast off(std::nullopt);  // the product keeps the digits that the difference needs
   if (p == 2 && (always || (!never && (a.size(-2) > 25 || b.size(-2) > 25)))) {
     const Tensor squares = sum(square(a), -1, true) + unsqueeze(sum(square(b), -1), -2);

@@ -54,11 +54,12 @@ ValuesIndices running_best(const Arg& arg, int64_t dim, const char* op, const F&
 }  // namespace
 
 Tensor cumprod(const Arg& arg, int64_t dim) {
-  const FirstOperand x(arg, "cumprod");
+  const FirstOperand given(arg, "cumprod");
+  const Tensor x = autocast_f32(given);
   const int d = normalize_dim(dim, x.dim(), "cumprod");
   const Tensor v = is_floating(x.dtype()) ? widened(x) : x.to(kInt64);
   const Tensor y = x.dim() == 0 ? v : running(v, d, 1, [](const Tensor& a, const Tensor& b) { return a * b; });
-  return is_floating(x.dtype()) ? rounded(y, x.dtype()) : y;
+  return is_floating(x.dtype()) ? y.to(x.dtype()) : y;
 }
 
 Tensor logcumsumexp(const Arg& arg, int64_t dim) {

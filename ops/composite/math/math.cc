@@ -35,7 +35,7 @@ Tensor negative(const Tensor& x) { return lt(where(eq(x, 0.0), reciprocal(x), x)
 // within the normal numbers gives its exponent.
 Tensor log_to(const Arg& x, double base, const char* op) {
   const double scale = std::log(base);
-  return of_real(x, op, [=](const Tensor& v) {
+  return f32_of_real(x, op, [=](const Tensor& v) {
     return with_derivative(
         v,
         [=](const Tensor& t) {
@@ -127,9 +127,9 @@ Tensor hypot_of(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-#define WEFT_REAL_WITH_DERIVATIVE(name, value, derivative)                                           \
+#define WEFT_REAL_WITH_DERIVATIVE(of, name, value, derivative)                                       \
   Tensor name(const Arg& arg) {                                                                      \
-    return of_real(arg, #name, [](const Tensor& v) {                                                 \
+    return of(arg, #name, [](const Tensor& v) {                                                      \
       return with_derivative(                                                                        \
           v, [](const Tensor& x) { return value; },                                                  \
           []([[maybe_unused]] const Tensor& x, [[maybe_unused]] const Tensor& y, const Tensor& dy) { \
@@ -137,19 +137,20 @@ Tensor hypot_of(const Tensor& a, const Tensor& b) {
           });                                                                                        \
     });                                                                                              \
   }
-WEFT_REAL_WITH_DERIVATIVE(exp2, pow(2.0, x), y* std::numbers::ln2* dy)
-WEFT_REAL_WITH_DERIVATIVE(cbrt, cbrt_of(x), dy / (square(y) * 3.0))
-WEFT_REAL_WITH_DERIVATIVE(tan, sin(x) / cos(x), (square(y) + 1.0) * dy)
-WEFT_REAL_WITH_DERIVATIVE(asin, atan_of(x / sqrt(one_less_square(x))), rsqrt(one_less_square(x)) * dy)
-WEFT_REAL_WITH_DERIVATIVE(acos, atan_above(sqrt((1.0 - x) / (1.0 + x))) * 2.0, neg(dy) * rsqrt(one_less_square(x)))
-WEFT_REAL_WITH_DERIVATIVE(atan, atan_of(x), dy / (square(x) + 1.0))
+WEFT_REAL_WITH_DERIVATIVE(of_real, exp2, pow(2.0, x), y* std::numbers::ln2* dy)
+WEFT_REAL_WITH_DERIVATIVE(of_real, cbrt, cbrt_of(x), dy / (square(y) * 3.0))
+WEFT_REAL_WITH_DERIVATIVE(f32_of_real, tan, sin(x) / cos(x), (square(y) + 1.0) * dy)
+WEFT_REAL_WITH_DERIVATIVE(f32_of_real, asin, atan_of(x / sqrt(one_less_square(x))), rsqrt(one_less_square(x)) * dy)
+WEFT_REAL_WITH_DERIVATIVE(f32_of_real, acos, atan_above(sqrt((1.0 - x) / (1.0 + x))) * 2.0,
+                          neg(dy) * rsqrt(one_less_square(x)))
+WEFT_REAL_WITH_DERIVATIVE(of_real, atan, atan_of(x), dy / (square(x) + 1.0))
 // The derivatives use sinh_of and cosh_of: custom_grad captures the derivative with each call, so sinh and cosh would
 // not end.
-WEFT_REAL_WITH_DERIVATIVE(sinh, sinh_of(x), cosh_of(x) * dy)
-WEFT_REAL_WITH_DERIVATIVE(cosh, cosh_of(x), sinh_of(x) * dy)
-WEFT_REAL_WITH_DERIVATIVE(asinh, asinh_of(x), dy / hypot(x, 1.0))
-WEFT_REAL_WITH_DERIVATIVE(acosh, acosh_of(x), dy / (sqrt(x - 1.0) * sqrt(x + 1.0)))
-WEFT_REAL_WITH_DERIVATIVE(atanh, atanh_of(x), dy / one_less_square(x))
+WEFT_REAL_WITH_DERIVATIVE(f32_of_real, sinh, sinh_of(x), cosh_of(x) * dy)
+WEFT_REAL_WITH_DERIVATIVE(f32_of_real, cosh, cosh_of(x), sinh_of(x) * dy)
+WEFT_REAL_WITH_DERIVATIVE(of_real, asinh, asinh_of(x), dy / hypot(x, 1.0))
+WEFT_REAL_WITH_DERIVATIVE(of_real, acosh, acosh_of(x), dy / (sqrt(x - 1.0) * sqrt(x + 1.0)))
+WEFT_REAL_WITH_DERIVATIVE(of_real, atanh, atanh_of(x), dy / one_less_square(x))
 #undef WEFT_REAL_WITH_DERIVATIVE
 
 Tensor log2(const Arg& x) { return log_to(x, 2, "log2"); }

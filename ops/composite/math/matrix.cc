@@ -32,13 +32,18 @@ struct Plane {
   }
 };
 
+// dot_general without Autocast, for products that are not in torch.autocast's list: their operands keep their dtypes.
+Tensor unlisted_product(const Tensor& a, const Tensor& b, const DotDims& dims) {
+  const Autocast off(std::nullopt);
+  return dot_general(a, b, dims);
+}
+
 Tensor vector_product(const Arg& x, const Arg& y, const char* op) {
   LineScope line(x.line());
   const Tensor &a = tensor_of(x, op), &b = tensor_of(y, op);
   WEFT_CHECK(a.dim() == 1 && b.dim() == 1 && a.size(0) == b.size(0), op, ": got ", a.shape(), " and ", b.shape(),
              "; need two vectors of equal length");
-  const Autocast off(std::nullopt);  // as torch.autocast: its list of products does not have this one
-  return dot_general(a, b, {{}, {}, {0}, {0}});
+  return unlisted_product(a, b, {{}, {}, {0}, {0}});
 }
 
 }  // namespace
@@ -100,8 +105,7 @@ Tensor inner(const Arg& x, const Arg& y) {
   const Tensor &a = tensor_of(x, "inner"), &b = tensor_of(y, "inner");
   if (a.dim() == 0 || b.dim() == 0) return a * b;
   WEFT_CHECK(a.size(-1) == b.size(-1), "inner: got ", a.shape(), " and ", b.shape(), "; need equal last dims");
-  const Autocast off(std::nullopt);  // as torch.autocast: its list of products does not have this one
-  return dot_general(a, b, {{}, {}, {a.dim() - 1}, {b.dim() - 1}});
+  return unlisted_product(a, b, {{}, {}, {a.dim() - 1}, {b.dim() - 1}});
 }
 
 Tensor outer(const Arg& x, const Arg& y) {
@@ -148,8 +152,7 @@ Tensor tensordot(const Arg& x, const Arg& y, const Shape& a_dims, const Shape& b
     dims.a_contract.push_back(p);
     dims.b_contract.push_back(q);
   }
-  const Autocast off(std::nullopt);  // as torch.autocast: its list of products does not have this one
-  return dot_general(a, b, dims);
+  return unlisted_product(a, b, dims);
 }
 
 static Tensor cross_along(const Arg& x, const Arg& y, std::optional<int64_t> dim) {
@@ -193,7 +196,7 @@ static Tensor scaled_sum(const Arg& input, const Tensor& a, const Tensor& b, con
                          const DotDims& dims, const char* op) {
   const Tensor& t = tensor_of(input, op);
   using internal::autocast;
-  const DType dtype = promote(autocast(t).dtype(), promote(autocast(a).dtype(), autocast(b).dtype()));
+  const DType dtype = promote(autocast(t.dtype()), promote(autocast(a.dtype()), autocast(b.dtype())));
   for (const Arg* s : {&beta, &alpha}) {
     WEFT_CHECK(!s->is_tensor(), op, ": beta or alpha is a tensor; need numbers");
     WEFT_CHECK(is_floating(dtype) || s->kind() != Arg::kFloat, op, ": beta or alpha is ", s->number(), " and operands ",

@@ -120,7 +120,7 @@ Tensor erfc(const Arg& arg) {
 }
 
 Tensor erfinv(const Arg& arg) {
-  return of_real(arg, "erfinv", [](const Tensor& v) {
+  return f32_of_real(arg, "erfinv", [](const Tensor& v) {
     return with_derivative(v, erfinv_of, [](const Tensor&, const Tensor& y, const Tensor& dy) {
       return dy * (exp(square(y)) * (0.5 / std::numbers::inv_sqrtpi));
     });

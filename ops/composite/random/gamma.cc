@@ -2,9 +2,9 @@
 
 #include <limits>
 
-#include "framework/autodiff/grad.h"
 #include "ops/composite/layers/activation.h"
 #include "ops/composite/layers/softmax.h"
+#include "ops/composite/math/derivative.h"
 #include "ops/composite/math/special.h"
 #include "ops/composite/random/distribution_parts.h"
 #include "ops/core/indexing/index.h"
@@ -46,13 +46,13 @@ Tensor log_of_draws(const Tensor& concentration, const Shape& shape) {
 
 // log_of_draws with the gradient with respect to the concentration.
 Tensor moving_draws(const Tensor& concentration, const Shape& shape) {
-  if (!grad_enabled()) return log_of_draws(concentration, shape);
-  const auto draws = [](std::span<const Tensor> in) { return std::vector{in[1]}; };
-  const auto backward = [](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> g) {
-    return std::vector{mul(g[0], internal::slope_of_log_gamma(out[0], in[0])), Tensor()};
-  };
-  const Tensor a = broadcast_to(cast(concentration, kFloat64), shape);
-  return custom_grad(draws, backward)(a, log_of_draws(concentration, shape));
+  const Tensor draws = log_of_draws(concentration, shape);
+  if (!grad_enabled()) return draws;
+  return internal::with_derivative(
+      broadcast_to(cast(concentration, kFloat64), shape), draws, [](const Tensor&, const Tensor& y) { return y; },
+      [](const Tensor& a, const Tensor&, const Tensor& y, const Tensor& dy) {
+        return internal::PairGrads{mul(dy, internal::slope_of_log_gamma(y, a)), Tensor()};
+      });
 }
 
 double least_normal(DType t) {

@@ -1,5 +1,5 @@
-// Gamma, Beta and Dirichlet distributions with the names and meaning of torch.distributions; distributions.h says what
-// holds for all. A draw takes the first accepted of 12 proposals, so it is the same on any device and in any step. The
+// Gamma, Beta and Dirichlet distributions with the names and meaning of torch.distributions; distributions.h states the
+// common rules. A draw takes the first accepted of 12 proposals, so it is the same on any device and in any step. The
 // gradient of rsample is implicit reparameterisation (Figurnov et al. 2018, arXiv:1805.08498): a change of the
 // concentration moves a draw of Gamma such that the probability of smaller draws stays. Draws of Dirichlet and Beta are
 // shares of draws of Gamma, and so are their gradients, which have the mean of PyTorch's: it moves one share at a time.

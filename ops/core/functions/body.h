@@ -37,7 +37,6 @@ class BodyValues {
     const Node& n = g_->node(id);
     const OriginScope at(n, thread_state.backward || n.backward);
     const EnableGrad record(grad_enabled() && !n.no_grad);
-    const Autocast off(std::nullopt);  // the graph has the casts
     SmallVec<const Tensor*, 4> in;
     for (Value v : n.inputs) in.push_back(&(*this)(v));
     values_[id] = fn(n, TensorPtrs(in));

@@ -105,7 +105,6 @@ class BodyMapper {
   BodyMapper(const Graph& g, int64_t count) : g_(g), count_(count), values_(g.size()) {}
 
   Many run(const Many& in) {
-    const Autocast off(std::nullopt);  // the body has the casts
     for (size_t i = 0; i < in.size(); ++i) values_[g_.inputs[i].node] = {in[i]};
     const std::vector<int32_t> last = last_uses(g_);
     for (int32_t id = 0; id < g_.size(); ++id) {

@@ -123,11 +123,11 @@ Tensor std_of(const Arg& arg, const Dims& dims, double correction, bool keepdim)
 }
 
 Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
-  FirstOperand x(arg, "logsumexp");
-  need_float(x, "logsumexp");
+  const FirstOperand given(arg, "logsumexp");
+  need_float(given, "logsumexp");
+  const Tensor x = internal::autocast_f32(given);
   const internal::LogSumExp parts = internal::log_sum_exp(x, dims, keepdim);
-  const Tensor y = add(parts.log_sum, parts.shift);
-  return internal::thread_state.autocast ? y : cast(y, x.dtype());
+  return cast(add(parts.log_sum, parts.shift), x.dtype());
 }
 
 internal::LogSumExp internal::log_sum_exp(const Tensor& given, const Dims& dims, bool keepdim) {

@@ -133,8 +133,8 @@ class LogitRows {
     T top, total, mean = 0;
     f_.max.rows(l, 0, 1, v_, &top);
     if (!std::isfinite(top)) top = 0;  // as logsumexp does
-    if (smooth) {                      // of top - l, which has digits where top is huge
-      for (int64_t i = 0; i < v_; i += kBlock) apply(f_.sub, l + i, &top, l + i, std::min(kBlock, v_ - i), 2);
+    if (smooth) {                      // the mean of top - l, which has digits where top is huge
+      apply(f_.sub, l, &top, l, v_, 2);
       f_.sum.rows(l, 0, 1, v_, &mean);
       mean = -mean / static_cast<T>(v_);
     }

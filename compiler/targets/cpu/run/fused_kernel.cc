@@ -393,6 +393,11 @@ void FusedKernel::run_split(const FusedOperands& x) const {
   }
 }
 
+const FusedKernel* printable_kernel(const Operation* o) {
+  const FusedKernel* k = fused_kernel(o);
+  return k && !k->lowered().kernel.segments.empty() ? k : nullptr;
+}
+
 std::vector<const FusedKernel*> fused_kernels(std::span<const std::shared_ptr<Operation>> operations) {
   std::vector<const FusedKernel*> all;
   for (const auto& o : operations) {

@@ -118,6 +118,9 @@ class FusedKernel final : public HostOperation {
 
 /// The operation as a fused kernel of the CPU, or null.
 inline const FusedKernel* fused_kernel(const Operation* o) { return dynamic_cast<const FusedKernel*>(o); }
+/// The same if it has loop IR, which can be printed: kernels of a plan that was read from a file are compiled functions
+/// alone.
+const FusedKernel* printable_kernel(const Operation* o);
 /// The fused kernels among operations. The kernels for a product's operands come before the product's kernel.
 std::vector<const FusedKernel*> fused_kernels(std::span<const std::shared_ptr<Operation>> operations);
 

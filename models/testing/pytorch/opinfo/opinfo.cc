@@ -144,7 +144,7 @@ class Reader {
     }
   }
   std::vector<char> blob_;
-  DType leaf_ = kFloat32;  // of the argument read last, whose gradient follows
+  DType leaf_ = kFloat32;  // the dtype of the argument read last, whose gradient follows
 };
 
 /// Calls fn with each tensor of the inputs.

@@ -79,14 +79,14 @@ struct AddOpInfoRows {
 
 /// The positions of index_put.
 inline std::vector<TensorIndex> indices(const std::vector<Tensor>& at) { return {at.begin(), at.end()}; }
-/// What a call of torch.unique asks for.
+/// The results that a call of torch.unique requests.
 inline std::vector<Tensor> asked(const Unique& u, bool inverse, bool counts) {
   std::vector<Tensor> out{u.values};
   if (inverse) out.push_back(u.inverse);
   if (counts) out.push_back(u.counts);
   return out;
 }
-/// The last extents of output_size, which may have all of the result's in PyTorch's max_unpool.
+/// The last extents of output_size, which in PyTorch's max_unpool may contain all extents of the result.
 inline Shape spatial(const Shape& output_size, int64_t dims) {
   Shape out;
   for (int64_t i = std::max<int64_t>(output_size.size() - dims, 0); i < output_size.size(); ++i)
@@ -111,7 +111,7 @@ inline Shape half(const std::vector<int64_t>& all, size_t which) {
   const auto begin = all.begin() + static_cast<int64_t>(which * all.size() / 2);
   return Shape(std::vector<int64_t>(begin, begin + static_cast<int64_t>(all.size() / 2)));
 }
-/// The spatial extents of x times the factors: with recompute_scale_factor, interpolate knows these alone.
+/// The spatial extents of x times the factors: recompute_scale_factor gives interpolate these extents only.
 inline Shape scaled(const Tensor& x, const std::vector<double>& factor) {
   Shape out;
   for (int64_t d = 2; d < x.dim(); ++d)

@@ -130,7 +130,7 @@ def bind(row, sample):
         raise Refused(f"{len(values)} arguments")
     bound = dict(zip(names, values))
     for name, value in sample.kwargs.items():
-        # They do not change values; options: of linear_cross_entropy.
+        # They do not change values ("options" is an argument of linear_cross_entropy).
         if name in ("device", "layout", "requires_grad", "pin_memory", "memory_format", "options"):
             continue
         if name not in names or name in bound:
