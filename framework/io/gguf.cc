@@ -251,7 +251,7 @@ Part read_part(const std::string& path, size_t number, std::vector<GgufTensor>& 
     const std::string_view key = in.text("the length of a key");
     WEFT_CHECK(!key.empty() && key.size() <= 65535, path, ": a key has ", key.size(), " bytes; need 1 to 65535");
     const Value value = in.value(key);
-    WEFT_CHECK(part.values.emplace(key, value).second, path, ": key '", one_line(key, 80), "' is there twice");
+    WEFT_CHECK(part.values.emplace(key, value).second, path, ": key '", one_line(key, 80), "' occurs twice");
   }
   if (const Value* v = find_value(part.values, "general.alignment")) {
     WEFT_CHECK(!v->list && v->type == kU32, path, ": 'general.alignment' is ", v->type_name(), "; need u32");
@@ -311,7 +311,7 @@ GgufFile::GgufFile(const std::string& path) {
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   for (size_t i = 1; i < tensors.size(); ++i)
     WEFT_CHECK(tensors[i].name != tensors[i - 1].name, path, ": tensor '", one_line(tensors[i].name, 80),
-               "' is there twice");
+               "' occurs twice");
   state_ = std::move(state);
 }
 

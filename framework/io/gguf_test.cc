@@ -132,7 +132,7 @@ TEST(Gguf, FilesThatLieGetOneSentence) {
        "the length of a list at byte 41 is 99"},
       {Lie().head(0, 1).key("a", 7).put(uint8_t{2}).data(64), "value of 'a' is the bool 2; need 0 or 1"},
       {Lie().head(0, 1).key("a\n", 7).put(uint8_t{2}).data(64), "value of 'a\\n' is the bool 2"},
-      {Lie().head(0, 2).key("a", 0).put(uint8_t{2}).key("a", 0).put(uint8_t{2}).data(64), "key 'a' is there twice"},
+      {Lie().head(0, 2).key("a", 0).put(uint8_t{2}).key("a", 0).put(uint8_t{2}).data(64), "key 'a' occurs twice"},
       {Lie().head(0, 1).key("general.alignment", 4).put(uint32_t{1} << 30).data(64),
        "'general.alignment' is 1073741824; need a power of two from 8 to 1048576"},
       {Lie().head(0, 1).key("general.alignment", 4).put(uint32_t{24}).data(64), "'general.alignment' is 24"},
@@ -155,7 +155,7 @@ TEST(Gguf, FilesThatLieGetOneSentence) {
       {Lie().head(1, 0).tensor("t", {16}, 0, 32).data(64), "tensor 't' needs 64 bytes from byte 32 of the data; the "},
       {Lie().head(1, 0).tensor("t", {1}, 0, 0), "tensor 't' needs 4 bytes from byte 0 of the data; the file has 0"},
       {Lie().head(2, 0).tensor("a", {16}, 0, 0).tensor("b", {16}, 0, 32).data(128), "tensors 'a' and 'b' overlap"},
-      {Lie().head(2, 0).tensor("a", {8}, 0, 0).tensor("a", {8}, 0, 32).data(128), "tensor 'a' is there twice"},
+      {Lie().head(2, 0).tensor("a", {8}, 0, 0).tensor("a", {8}, 0, 32).data(128), "tensor 'a' occurs twice"},
   };
   const std::string path = temp("lie.gguf");
   for (const auto& [lie, need] : cases) {
@@ -194,7 +194,7 @@ TEST(Gguf, SplitFiles) {
   EXPECT_EQ(error_of([&] { GgufFile f(second); }),
             second + ": is part 2 of 2; need the first, NAME-00001-of-00002.gguf");
   write(2, 1, 2, "a");
-  EXPECT_EQ(error_of([&] { GgufFile f(first); }), first + ": tensor 'a' is there twice");
+  EXPECT_EQ(error_of([&] { GgufFile f(first); }), first + ": tensor 'a' occurs twice");
   write(2, 0, 2, "b");
   EXPECT_EQ(error_of([&] { GgufFile f(first); }), second + ": is part 1 of 2; need part 2 of 2");
 }
