@@ -20,6 +20,8 @@ struct Field {
   const char* weft;
   const char* otherwise = nullptr;  // the value if the file has none; "=FIELD" of the configuration; null: it needs one
   const char* gguf = nullptr;       // "block_count": the key llama.block_count of a GGUF file; null: it has none
+  /// The names in `hf`.
+  std::vector<std::string> names() const;
 };
 
 /// A field of config.json that may be missing, null, or one of these values: other values change results.
@@ -27,6 +29,8 @@ struct Refused {
   const char* hf;
   const char* allowed;  // texts of JSON, separated by |; "": none
   bool cost = false;    // other values change costs too
+  /// Throws InvalidArgument "PLACE is VALUE; need ..." for another value.
+  void check(const std::string& value, const std::string& place) const;
 };
 
 /// A model_type of config.json.

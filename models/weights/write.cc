@@ -61,17 +61,6 @@ nn::ConfigMap normal(const Family& family, nn::ConfigMap config) {
   return config;
 }
 
-// The names of "a|b".
-std::vector<std::string> names_of(std::string_view names) {
-  std::vector<std::string> all;
-  for (size_t at = 0; at < names.size();) {
-    const size_t end = std::min(names.find('|', at), names.size());
-    all.emplace_back(names.substr(at, end - at));
-    at = end + 1;
-  }
-  return all;
-}
-
 io::Json json_for(const Family& family, const Kind& kind, const nn::ConfigMap& config, DType dtype) {
   io::Json json = io::Json::object();
   json["architectures"] = {kind.model_class};
@@ -81,7 +70,7 @@ io::Json json_for(const Family& family, const Kind& kind, const nn::ConfigMap& c
   for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"}) json[id] = nullptr;
   for (const std::vector<Field>& fields : {kind.fields, family.training})
     for (const Field& f : fields)
-      for (const std::string& hf : names_of(f.hf)) json[hf] = json_of(config.at(f.weft));
+      for (const std::string& hf : f.names()) json[hf] = json_of(config.at(f.weft));
   if (kind.rope_theta > 0) {
     json["head_dim"] = json_of(normal(family, config).at("head_dim"));
     const nn::RotaryOptions r = rotary_of(config);
