@@ -6,6 +6,7 @@
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "models/nn/transformer/rotary.h"
+#include "models/weights/json_value.h"
 
 namespace weft::weights {
 
@@ -91,12 +92,14 @@ int64_t number(const nn::ConfigMap& config, const std::string& field, const nn::
   return n;
 }
 
-std::string json_value(const std::string& text) {
+io::Json json_value(const std::string& text) {
   double d = 0;
   int64_t n = 0;
-  if (io::set_text(text, n).empty()) return io::text_of(n);
-  if (io::set_text(text, d).empty() && std::isfinite(d)) return io::write_json(io::Json(d));
-  return text == "true" || text == "false" ? text : io::write_json(io::Json(text));
+  bool b = false;
+  if (io::set_text(text, n).empty()) return n;
+  if (io::set_text(text, d).empty() && std::isfinite(d)) return d;
+  if (io::set_text(text, b).empty()) return b;
+  return text;
 }
 
 namespace {

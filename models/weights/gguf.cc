@@ -8,6 +8,7 @@
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "models/nn/transformer/rotary.h"
+#include "models/weights/json_value.h"
 
 namespace weft::weights {
 namespace {
@@ -41,8 +42,6 @@ constexpr std::string_view kKnown[] = {"vocab_size",
                                        "feed_forward_length"};
 // Parts of the names of keys that change results.
 constexpr std::string_view kChanging[] = {"rope.", "scale", "softcap", "sliding", "expert", "clamp", "norm", "bias"};
-
-io::Json json_of(const std::string& text) { return io::Json::parse(json_value(text)); }
 
 // The metadata of one architecture as the fields of config.json.
 class Translator {
@@ -124,13 +123,13 @@ class Translator {
     const std::optional<std::string> value = file_.shown(key(f.gguf));
     WEFT_CHECK(value || f.otherwise || hf == "vocab_size", path_, ": no key '", key(f.gguf),
                "'; need it for architecture ", arch_);
-    if (value) json_[hf] = json_of(*value);
+    if (value) json_[hf] = json_value(*value);
   }
 
   io::Json rotary() const {
     const auto shown = [&](std::string_view suffix) -> io::Json {
       const auto value = file_.shown(key(suffix));
-      return value ? json_of(*value) : io::Json();
+      return value ? json_value(*value) : io::Json();
     };
     io::Json rope{{"rope_theta", shown("rope.freq_base")}};
     if (rope["rope_theta"].is_null()) rope["rope_theta"] = 10000;

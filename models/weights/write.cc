@@ -9,12 +9,11 @@
 #include "framework/io/json.h"
 #include "models/nn/transformer/rotary.h"
 #include "models/weights/config.h"
+#include "models/weights/json_value.h"
 #include "models/weights/pieces.h"
 
 namespace weft::weights {
 namespace {
-
-io::Json json_of(const std::string& text) { return io::Json::parse(json_value(text)); }
 
 nn::RotaryOptions rotary_of(const nn::ConfigMap& config) {
   nn::RotaryOptions r;
@@ -42,7 +41,7 @@ std::vector<std::pair<const char*, double>> settings_of(const nn::RotaryOptions&
 }
 
 // A number of a setting: whole numbers without a decimal point.
-io::Json number_of(double v) { return json_of(io::text_of(v)); }
+io::Json number_of(double v) { return json_value(io::text_of(v)); }
 
 // The configuration with one text for equal models: without the fields of training, with the size of a head, and
 // without rotary settings that its type does not read.
@@ -70,9 +69,9 @@ io::Json json_for(const Family& family, const Kind& kind, const nn::ConfigMap& c
   for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"}) json[id] = nullptr;
   for (const std::vector<Field>& fields : {kind.fields, family.training})
     for (const Field& f : fields)
-      for (const std::string& hf : f.names()) json[hf] = json_of(config.at(f.weft));
+      for (const std::string& hf : f.names()) json[hf] = json_value(config.at(f.weft));
   if (kind.rope_theta > 0) {
-    json["head_dim"] = json_of(normal(family, config).at("head_dim"));
+    json["head_dim"] = json_value(normal(family, config).at("head_dim"));
     const nn::RotaryOptions r = rotary_of(config);
     io::Json scaling{{"rope_type", r.type}};
     for (const auto& [setting, value] : settings_of(r)) scaling[setting] = number_of(value);
@@ -160,7 +159,7 @@ io::GgufMetadata metadata_of(const Family& family, const Kind& kind, const nn::C
   const nn::ConfigMap map = normal(family, config);
   const auto whole = [](int64_t n) { return static_cast<uint32_t>(n); };
   for (const Field& f : kind.fields) {
-    const io::Json value = json_of(map.at(f.weft));
+    const io::Json value = json_value(map.at(f.weft));
     if (f.gguf && value.is_number_integer())
       m.push_back({dot + f.gguf, whole(value.get<int64_t>())});
     else if (f.gguf && value.is_number())
