@@ -235,12 +235,12 @@ class Gguf final : public WeightSource {
   }
   const void* in_place(std::string_view name) const override {
     const io::GgufTensor& t = at(name);
-    return t.format->block == 1 ? file_.bytes(t).data() : nullptr;  // the format aligns the data
+    return is_plain(t) ? file_.bytes(t).data() : nullptr;  // the format aligns the data
   }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const io::GgufTensor& t = at(name);
     const std::byte* data = file_.bytes(t).data();
-    if (in_place(name)) return data + begin * t.format->block_bytes;
+    if (is_plain(t)) return data + begin * t.format->block_bytes;
     room.resize(static_cast<size_t>(end - begin) * sizeof(float));
     io::dequantise(*t.format, data, begin, end, reinterpret_cast<float*>(room.data()));
     return room.data();
@@ -248,6 +248,8 @@ class Gguf final : public WeightSource {
   void release(std::string_view name) const override { file_.release(at(name)); }
 
  private:
+  // Whether the elements are stored as numbers and not in blocks.
+  static bool is_plain(const io::GgufTensor& t) { return t.format->block == 1; }
   static DType dtype_of(const io::GgufTensor& t) {
     return t.format->number == io::kGgufF16 ? kFloat16 : t.format->number == io::kGgufBF16 ? kBFloat16 : kFloat32;
   }
