@@ -127,10 +127,7 @@ void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vec
   for (size_t i = 0; i < plans.size(); ++i) {
     const CellHandle& handle = cells[i].second;
     if (values == Values::kLater) {
-      Cell& cell = handle.cell();
-      cell.value = {};
-      cell.torn = false;
-      cell.remote = make_ref<StoredWeights>(source, plans[i]);
+      internal::set_remote(handle.cell(), make_ref<StoredWeights>(source, plans[i]));
       continue;
     }
     if (const void* data = values == Values::kInPlace ? in_place(*source, plans[i], handle) : nullptr) {
