@@ -97,9 +97,7 @@ class Tensors {
   /// The values of a tensor: in place if the cell has them in this order and dtype.
   StridedView values(const TensorPlan& plan, const StridedView& cell, DType dtype) {
     StridedView view{cell.data, dtype, plan.shape, contiguous_strides(plan.shape)};
-    const Piece& p = plan.piece;
-    const bool same = p.from == p.to && p.from_offset == 0 && p.to_offset == 0 && plan.shape == cell.shape;
-    if (same && cell.dtype == dtype) return view;
+    if (plan.piece.keeps_places() && plan.shape == cell.shape && cell.dtype == dtype) return view;
     view.data = room(plan.shape.numel() * itemsize(dtype));
     copy_tensor(plan, cell, dtype, view.data);
     return view;
