@@ -76,10 +76,8 @@ class Translator {
       for (const char* other : {"attention.value_length", "rope.dimension_count"})
         WEFT_CHECK(number_or(other, head_dim_) == head_dim_, path_, ": '", key(other), "' is ", number_or(other, 0),
                    "; need ", head_dim_, ", the size of a head");
-      if (const auto window = integer("attention.sliding_window"); window && *window > 0)
-        json_["sliding_window"] = *window;
-      else
-        json_["sliding_window"] = nullptr;
+      const int64_t window = number_or("attention.sliding_window", 0);
+      json_["sliding_window"] = window > 0 ? io::Json(window) : io::Json();
       json_["rope_parameters"] = rotary();
     }
     HfConfig c;
@@ -88,9 +86,8 @@ class Translator {
     } catch (const Error& e) {
       throw Error(e.code(), with_keys(e.what()));
     }
-    for (const auto& [hf, gguf] : keys_)
-      for (auto& [weft, name] : c.names)
-        if (name == hf) name = gguf;
+    for (auto& [weft, name] : c.names)
+      if (const auto it = keys_.find(name); it != keys_.end()) name = it->second;
     c.family = &gguf_family(*family_, *kind_);
     c.not_known = unknown_keys();
     return c;
