@@ -236,7 +236,7 @@ void read_tensors(Cursor& in, Part& part, size_t number, int64_t count, std::vec
                   one_line(order[i - 1]->name, 80), "' and '", one_line(order[i]->name, 80), "' overlap");
 }
 
-// Reads one file, and its tensors if `tensors` are wanted.
+// Reads one file and adds its tensors to `tensors`.
 Part read_part(const std::string& path, size_t number, std::vector<GgufTensor>& tensors) {
   Part part;
   part.file = MappedFile(path);

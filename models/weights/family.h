@@ -74,7 +74,7 @@ struct Row {
   const char* hf;
   Layout layout = Layout::kSame;
   const char* gguf = nullptr;        // the name in a GGUF file, whose layout gguf_layout() gives; null: it has none
-  const char* model_type = nullptr;  // the one whose files are written with this name; null: all; "": none
+  const char* model_type = nullptr;  // of the files that are written with this name; null: all; "": none
 };
 
 /// The model_types that a program of Weft runs.
