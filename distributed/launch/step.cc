@@ -132,7 +132,7 @@ void ShardedCell::scatter(const Tensor& whole) {
   }
 }
 
-// Calls make(place, shard) for shards of this process that differ, and copies them to those that equal them.
+// Calls make(place, shard) for shards of this process that differ, and copies them to the shards that equal them.
 void ShardedCell::make_shards(const std::function<void(int place, const Tensor& shard)>& make) {
   std::map<int64_t, Tensor> made;  // by coordinate: ranks with equal coordinates have equal shards
   const Axes axes = layout_.rest.split_axes();
@@ -396,13 +396,11 @@ void MeshStep::shard_cells() {
     if (sharded && !writes(c)) continue;
     if (!sharded) {
       NoGrad guard;
-      const Ref<RemoteValue> before = cell.remote;
-      StoredValue* const stored = cell.value.defined() ? nullptr : dynamic_cast<StoredValue*>(before.get());
+      const bool by_shards = !cell.value.defined() && cell.type.device == Device::cpu();
       // Threads share the whole value: an initialiser that needs it runs once for all threads.
-      if (stored && cell.type.device == Device::cpu())
+      if (auto* const stored = dynamic_cast<StoredValue*>(cell.remote.get()); stored && by_shards)
         own.read(*stored, cell);
-      else if (Processes::current() && !cell.value.defined() && !cell.remote && cell.init &&
-               cell.type.device == Device::cpu())
+      else if (by_shards && Processes::current() && !cell.remote && cell.init)
         own.initialise(*cell.init);
       else
         own.scatter(internal::owned_value(cell));

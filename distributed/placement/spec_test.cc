@@ -110,7 +110,7 @@ TEST(Spec, RunsAreTheBytesOfAShard) {
   };
   const struct {
     Spec spec;
-    size_t runs;  // of rank 5: dp 0, cp 1, tp 1
+    size_t runs;  // on rank 5, whose coordinates are dp 0, cp 1, tp 1
   } cases[] = {
       {Spec::replicated(shape), 1},
       {{.dims = {dim({{6, "dp"}}), dim({{5, ""}}), dim({{8, ""}})}}, 1},

@@ -204,6 +204,26 @@ static bool stays_in_place(const Cell& c) {
   return i.refs.load(std::memory_order_acquire) == 1 && i.storage->use_count() == 1 && i.storage->owned();
 }
 
+// The new value is another tensor of the same parameter.
+static void renew_leaf(Cell& c) {
+  if (!c.leaf) return;
+  Ref<TapeNode> leaf = make_leaf();
+  leaf->variable = static_cast<TapeNode*>(c.leaf.get())->variable;
+  leaf->trained = static_cast<TapeNode*>(c.leaf.get())->trained;
+  c.leaf = std::move(leaf);
+}
+
+// Declared in stored_value.h.
+namespace internal {
+void set_remote(Cell& c, Ref<RemoteValue> value) {
+  const CellOwner own(c, "set");
+  renew_leaf(c);
+  c.remote = std::move(value);
+  c.value = {};
+  c.torn = false;
+}
+}  // namespace internal
+
 void CellHandle::set(const Tensor& value, Loc loc) const {
   LineScope here(loc);
   Cell& c = cell();
@@ -224,12 +244,7 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
   }
   require_concrete(t, "set", loc);
   const CellOwner own(c, "set");
-  if (c.leaf) {  // the new value is another tensor of the same parameter
-    Ref<TapeNode> leaf = make_leaf();
-    leaf->variable = static_cast<TapeNode*>(c.leaf.get())->variable;
-    leaf->trained = static_cast<TapeNode*>(c.leaf.get())->trained;
-    c.leaf = std::move(leaf);
-  }
+  renew_leaf(c);
   if (stays_in_place(c)) {
     device_memory(c.type.device.type)
         ->copy(t.view_for_kernel(), c.type.device, c.value.view_for_kernel(), c.type.device);

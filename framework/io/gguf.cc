@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <map>
 
 #include "framework/base/error.h"
@@ -32,15 +31,8 @@ struct Value {
   std::string type_name() const { return str_cat(list ? "a list of " : "", kTypeNames[type]); }
 };
 
-template <class T>
-T load(const std::byte* p) {
-  T v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-
 std::string_view text_at(const std::byte* p) {
-  return {reinterpret_cast<const char*>(p + 8), static_cast<size_t>(load<uint64_t>(p))};
+  return {reinterpret_cast<const char*>(p + 8), static_cast<size_t>(value_at<uint64_t>(p))};
 }
 
 // A whole number as two's complement, and whether it is below 0.
@@ -48,21 +40,21 @@ std::pair<uint64_t, bool> whole_at(uint32_t type, const std::byte* p) {
   const auto of = [](auto v) { return std::pair(static_cast<uint64_t>(v), v < 0); };
   switch (type) {
     case kU8:
-      return of(load<uint8_t>(p));
+      return of(value_at<uint8_t>(p));
     case kI8:
-      return of(load<int8_t>(p));
+      return of(value_at<int8_t>(p));
     case kU16:
-      return of(load<uint16_t>(p));
+      return of(value_at<uint16_t>(p));
     case kI16:
-      return of(load<int16_t>(p));
+      return of(value_at<int16_t>(p));
     case kU32:
-      return of(load<uint32_t>(p));
+      return of(value_at<uint32_t>(p));
     case kI32:
-      return of(load<int32_t>(p));
+      return of(value_at<int32_t>(p));
     case kU64:
-      return of(load<uint64_t>(p));
+      return of(value_at<uint64_t>(p));
     default:
-      return of(load<int64_t>(p));
+      return of(value_at<int64_t>(p));
   }
 }
 
@@ -83,7 +75,7 @@ class Cursor {
   }
   template <class T>
   T number(const char* what) {
-    return load<T>(take(sizeof(T), what));
+    return value_at<T>(take(sizeof(T), what));
   }
   // A count of things of at least `bytes` bytes each.
   int64_t count(int64_t bytes, const char* what) {
@@ -112,8 +104,8 @@ class Cursor {
     } else {
       take(v.count * kTypeBytes[v.type], "a value");
       for (int64_t i = 0; v.type == kBool && i < v.count; ++i)
-        WEFT_CHECK(load<uint8_t>(v.at + i) <= 1, path_, ": value of '", one_line(key, 80), "' is the bool ",
-                   int{load<uint8_t>(v.at + i)}, "; need 0 or 1");
+        WEFT_CHECK(value_at<uint8_t>(v.at + i) <= 1, path_, ": value of '", one_line(key, 80), "' is the bool ",
+                   int{value_at<uint8_t>(v.at + i)}, "; need 0 or 1");
     }
     return v;
   }
@@ -161,6 +153,28 @@ std::optional<int64_t> integer_of(const std::string& path, const Values& values,
   if (!v) return {};
   if (v->list || !is_whole(v->type)) fail_type(path, key, *v, "a whole number");
   return whole(path, key, *v, v->at);
+}
+
+// A number of any type.
+double number_at(const std::string& path, std::string_view key, const Value& v, const std::byte* at) {
+  if (v.type == kF32) return value_at<float>(at);
+  if (v.type == kF64) return value_at<double>(at);
+  if (!is_whole(v.type)) fail_type(path, key, v, "a number");
+  return static_cast<double>(whole(path, key, v, at));
+}
+
+// Calls add(element) for the elements of a list; `fits` says whether elements may have a type.
+template <class Fits, class Add>
+void each_of(const std::string& path, const Values& values, std::string_view key, const char* need, const Fits& fits,
+             const Add& add) {
+  const Value* v = find_value(values, key);
+  if (!v) return;
+  if (!v->list || !fits(v->type)) fail_type(path, key, *v, need);
+  const std::byte* at = v->at;
+  for (int64_t i = 0; i < v->count; ++i) {
+    add(*v, at);
+    at += v->type == kText ? 8 + std::ssize(text_at(at)) : kTypeBytes[v->type];
+  }
 }
 
 // Reads one tensor's entry; its offset is still relative to the data.
@@ -222,7 +236,7 @@ void read_tensors(Cursor& in, Part& part, size_t number, int64_t count, std::vec
                   one_line(order[i - 1]->name, 80), "' and '", one_line(order[i]->name, 80), "' overlap");
 }
 
-// Reads one file, and its tensors if `tensors` are wanted.
+// Reads one file and adds its tensors to `tensors`.
 Part read_part(const std::string& path, size_t number, std::vector<GgufTensor>& tensors) {
   Part part;
   part.file = MappedFile(path);
@@ -237,11 +251,11 @@ Part read_part(const std::string& path, size_t number, std::vector<GgufTensor>& 
     const std::string_view key = in.text("the length of a key");
     WEFT_CHECK(!key.empty() && key.size() <= 65535, path, ": a key has ", key.size(), " bytes; need 1 to 65535");
     const Value value = in.value(key);
-    WEFT_CHECK(part.values.emplace(key, value).second, path, ": key '", one_line(key, 80), "' is there twice");
+    WEFT_CHECK(part.values.emplace(key, value).second, path, ": key '", one_line(key, 80), "' occurs twice");
   }
   if (const Value* v = find_value(part.values, "general.alignment")) {
     WEFT_CHECK(!v->list && v->type == kU32, path, ": 'general.alignment' is ", v->type_name(), "; need u32");
-    part.alignment = load<uint32_t>(v->at);
+    part.alignment = value_at<uint32_t>(v->at);
     WEFT_CHECK(part.alignment >= 8 && part.alignment <= kMostAlignment && !(part.alignment & (part.alignment - 1)),
                path, ": 'general.alignment' is ", part.alignment, "; need a power of two from 8 to ", kMostAlignment);
   }
@@ -297,7 +311,7 @@ GgufFile::GgufFile(const std::string& path) {
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   for (size_t i = 1; i < tensors.size(); ++i)
     WEFT_CHECK(tensors[i].name != tensors[i - 1].name, path, ": tensor '", one_line(tensors[i].name, 80),
-               "' is there twice");
+               "' occurs twice");
   state_ = std::move(state);
 }
 
@@ -315,19 +329,11 @@ std::optional<bool> GgufFile::boolean(std::string_view key) const {
   const Value* v = find_value(state_->values(), key);
   if (!v) return {};
   if (v->list || v->type != kBool) fail_type(path(), key, *v, "a bool");
-  return load<uint8_t>(v->at) != 0;
+  return value_at<uint8_t>(v->at) != 0;
 }
 
 std::optional<int64_t> GgufFile::integer(std::string_view key) const {
   return integer_of(path(), state_->values(), key);
-}
-
-// A number of any type.
-static double number_at(const std::string& path, std::string_view key, const Value& v, const std::byte* at) {
-  if (v.type == kF32) return load<float>(at);
-  if (v.type == kF64) return load<double>(at);
-  if (!is_whole(v.type)) fail_type(path, key, v, "a number");
-  return static_cast<double>(whole(path, key, v, at));
 }
 
 std::optional<double> GgufFile::number(std::string_view key) const {
@@ -349,25 +355,11 @@ std::optional<std::string> GgufFile::shown(std::string_view key) const {
   if (!v) return {};
   if (v->list) fail_type(path(), key, *v, "one value");
   if (v->type == kText) return std::string(text_at(v->at));
-  if (v->type == kBool) return text_of(load<uint8_t>(v->at) != 0);
-  if (v->type == kF64) return text_of(load<double>(v->at));
+  if (v->type == kBool) return text_of(value_at<uint8_t>(v->at) != 0);
+  if (v->type == kF64) return text_of(value_at<double>(v->at));
   if (v->type != kF32) return text_of(whole(path(), key, *v, v->at));
   char text[40];
-  return std::string(text, std::to_chars(text, std::end(text), load<float>(v->at)).ptr);
-}
-
-// Calls add(element) for the elements of a list; `fits` says which types of elements it takes.
-template <class Fits, class Add>
-static void each_of(const std::string& path, const Values& values, std::string_view key, const char* need,
-                    const Fits& fits, const Add& add) {
-  const Value* v = find_value(values, key);
-  if (!v) return;
-  if (!v->list || !fits(v->type)) fail_type(path, key, *v, need);
-  const std::byte* at = v->at;
-  for (int64_t i = 0; i < v->count; ++i) {
-    add(*v, at);
-    at += v->type == kText ? 8 + std::ssize(text_at(at)) : kTypeBytes[v->type];
-  }
+  return std::string(text, std::to_chars(text, std::end(text), value_at<float>(v->at)).ptr);
 }
 
 std::vector<std::string_view> GgufFile::texts(std::string_view key) const {

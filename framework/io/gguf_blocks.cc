@@ -12,26 +12,19 @@ namespace {
 // Each function computes the values in the order of ggml's reference, in f32 without contraction, so that they have the
 // bits of ggml's values.
 
-template <class T>
-T load(const std::byte* p) {
-  T v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-
 float half(const std::byte* p) {
   float16 h;
-  h.bits = load<uint16_t>(p);
+  h.bits = value_at<uint16_t>(p);
   return static_cast<float>(h);
 }
 
 const uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const uint8_t*>(p); }
 
-void f32(const std::byte* b, float* out) { *out = load<float>(b); }
+void f32(const std::byte* b, float* out) { *out = value_at<float>(b); }
 
 void f16(const std::byte* b, float* out) { *out = half(b); }
 
-void bf16(const std::byte* b, float* out) { *out = std::bit_cast<float>(uint32_t{load<uint16_t>(b)} << 16); }
+void bf16(const std::byte* b, float* out) { *out = std::bit_cast<float>(uint32_t{value_at<uint16_t>(b)} << 16); }
 
 void q8_0(const std::byte* b, float* out) {
   const float d = half(b);
@@ -62,7 +55,7 @@ int q5(uint8_t nibble, uint32_t high, int i) { return nibble | static_cast<int>(
 
 void q5_0(const std::byte* b, float* out) {
   const float d = half(b);
-  const uint32_t high = load<uint32_t>(b + 2);
+  const uint32_t high = value_at<uint32_t>(b + 2);
   const uint8_t* q = bytes(b + 6);
   for (int i = 0; i < 16; ++i) {
     out[i] = static_cast<float>(q5(q[i] & 15, high, i) - 16) * d;
@@ -72,7 +65,7 @@ void q5_0(const std::byte* b, float* out) {
 
 void q5_1(const std::byte* b, float* out) {
   const float d = half(b), m = half(b + 2);
-  const uint32_t high = load<uint32_t>(b + 4);
+  const uint32_t high = value_at<uint32_t>(b + 4);
   const uint8_t* q = bytes(b + 8);
   for (int i = 0; i < 16; ++i) {
     out[i] = static_cast<float>(q5(q[i] & 15, high, i)) * d + m;

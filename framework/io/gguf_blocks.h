@@ -2,8 +2,17 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace weft::io {
+
+/// The value in the bytes at any address.
+template <class T>
+T value_at(const std::byte* p) {
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
 
 /// One of ggml's formats.
 struct GgufFormat {

@@ -1,4 +1,4 @@
-// GGUF files: values of the package `gguf` (models/testing/hf/make_gguf.py), files that lie, and what is written.
+// GGUF files: values of the package `gguf` (models/testing/hf/make_gguf.py), inconsistent files, and written files.
 #include "framework/io/gguf.h"
 
 #include <gtest/gtest.h>
@@ -87,86 +87,93 @@ TEST(Gguf, MetadataHasTypes) {
   EXPECT_EQ(error_of([&] { f.boolean("a.u8"); }), path + ": 'a.u8' is u8; need a bool");
 }
 
-// A file by its parts, which may lie.
-struct Lie {
+// The bytes of a file, part by part; the parts may be inconsistent.
+struct RawFile {
   std::string bytes = "GGUF";
   template <class T>
-  Lie& put(T v) {
+  RawFile& put(T v) {
     bytes.append(reinterpret_cast<const char*>(&v), sizeof v);
     return *this;
   }
-  Lie& text(std::string_view s) {
+  RawFile& text(std::string_view s) {
     put(uint64_t{s.size()});
     bytes += s;
     return *this;
   }
-  Lie& head(uint64_t tensors, uint64_t keys, uint32_t version = 3) { return put(version).put(tensors).put(keys); }
-  Lie& key(std::string_view k, uint32_t type) { return text(k).put(type); }
-  Lie& tensor(std::string_view name, std::vector<uint64_t> dims, uint32_t format, uint64_t offset) {
+  RawFile& head(uint64_t tensors, uint64_t keys, uint32_t version = 3) { return put(version).put(tensors).put(keys); }
+  RawFile& key(std::string_view k, uint32_t type) { return text(k).put(type); }
+  RawFile& tensor(std::string_view name, std::vector<uint64_t> dims, uint32_t format, uint64_t offset) {
     text(name).put(static_cast<uint32_t>(dims.size()));
     for (const uint64_t d : dims) put(d);
     return put(format).put(offset);
   }
-  Lie& data(size_t n) {
+  RawFile& data(size_t n) {
     bytes.resize((bytes.size() + 31) / 32 * 32 + n);
     return *this;
   }
 };
 
-TEST(Gguf, FilesThatLieGetOneSentence) {
+TEST(Gguf, InconsistentFilesGetOneSentence) {
   constexpr uint64_t kHuge = uint64_t{1} << 63;
-  const std::pair<Lie, const char*> cases[] = {
-      {Lie(), "not a GGUF file: 4 bytes are too few"},
-      {Lie{.bytes = "GGML"}.head(0, 0), "not a GGUF file: it does not begin with GGUF"},
-      {Lie().head(0, 0, 1), "is GGUF of version 1; need 2 or 3"},
-      {Lie().head(0, 0, 0x3000000), "is GGUF of version 50331648; need 2 or 3 with the lowest byte first"},
-      {Lie().head(kHuge, 0), "the number of tensors at byte 8 is 9223372036854775808; the file has 8 bytes left"},
-      {Lie().head(0, 7).data(64), "the number of keys at byte 16 is 7; the file has 72 bytes left"},
-      {Lie().head(0, 1).text("").data(64), "a key has 0 bytes; need 1 to 65535"},
-      {Lie().head(0, 1).put(kHuge).data(64), "the length of a key at byte 24 is 9223372036854775808"},
-      {Lie().head(0, 1).key("a", 13).data(64), "value of 'a' has type 13; need 0 to 12"},
-      {Lie().head(0, 1).key("a", 8).put(kHuge).data(64), "the length of a text at byte 37 is 9223372036854775808"},
-      {Lie().head(0, 1).key("a", 9).put(uint32_t{9}).data(64), "value of 'a' is a list of lists; need one list"},
-      {Lie().head(0, 1).key("a", 9).put(uint32_t{10}).put(kHuge / 4).data(64), "the length of a list at byte 41 is"},
-      {Lie().head(0, 1).key("a", 9).put(uint32_t{8}).put(uint64_t{99}).data(72),
+  const std::pair<RawFile, const char*> cases[] = {
+      {RawFile(), "not a GGUF file: 4 bytes are too few"},
+      {RawFile{.bytes = "GGML"}.head(0, 0), "not a GGUF file: it does not begin with GGUF"},
+      {RawFile().head(0, 0, 1), "is GGUF of version 1; need 2 or 3"},
+      {RawFile().head(0, 0, 0x3000000), "is GGUF of version 50331648; need 2 or 3 with the lowest byte first"},
+      {RawFile().head(kHuge, 0), "the number of tensors at byte 8 is 9223372036854775808; the file has 8 bytes left"},
+      {RawFile().head(0, 7).data(64), "the number of keys at byte 16 is 7; the file has 72 bytes left"},
+      {RawFile().head(0, 1).text("").data(64), "a key has 0 bytes; need 1 to 65535"},
+      {RawFile().head(0, 1).put(kHuge).data(64), "the length of a key at byte 24 is 9223372036854775808"},
+      {RawFile().head(0, 1).key("a", 13).data(64), "value of 'a' has type 13; need 0 to 12"},
+      {RawFile().head(0, 1).key("a", 8).put(kHuge).data(64), "the length of a text at byte 37 is 9223372036854775808"},
+      {RawFile().head(0, 1).key("a", 9).put(uint32_t{9}).data(64), "value of 'a' is a list of lists; need one list"},
+      {RawFile().head(0, 1).key("a", 9).put(uint32_t{10}).put(kHuge / 4).data(64),
+       "the length of a list at byte 41 is"},
+      {RawFile().head(0, 1).key("a", 9).put(uint32_t{8}).put(uint64_t{99}).data(72),
        "the length of a list at byte 41 is 99"},
-      {Lie().head(0, 1).key("a", 7).put(uint8_t{2}).data(64), "value of 'a' is the bool 2; need 0 or 1"},
-      {Lie().head(0, 1).key("a\n", 7).put(uint8_t{2}).data(64), "value of 'a\\n' is the bool 2"},
-      {Lie().head(0, 2).key("a", 0).put(uint8_t{2}).key("a", 0).put(uint8_t{2}).data(64), "key 'a' is there twice"},
-      {Lie().head(0, 1).key("general.alignment", 4).put(uint32_t{1} << 30).data(64),
+      {RawFile().head(0, 1).key("a", 7).put(uint8_t{2}).data(64), "value of 'a' is the bool 2; need 0 or 1"},
+      {RawFile().head(0, 1).key("a\n", 7).put(uint8_t{2}).data(64), "value of 'a\\n' is the bool 2"},
+      {RawFile().head(0, 2).key("a", 0).put(uint8_t{2}).key("a", 0).put(uint8_t{2}).data(64), "key 'a' occurs twice"},
+      {RawFile().head(0, 1).key("general.alignment", 4).put(uint32_t{1} << 30).data(64),
        "'general.alignment' is 1073741824; need a power of two from 8 to 1048576"},
-      {Lie().head(0, 1).key("general.alignment", 4).put(uint32_t{24}).data(64), "'general.alignment' is 24"},
-      {Lie().head(0, 1).key("general.alignment", 10).put(uint64_t{32}).data(64),
+      {RawFile().head(0, 1).key("general.alignment", 4).put(uint32_t{24}).data(64), "'general.alignment' is 24"},
+      {RawFile().head(0, 1).key("general.alignment", 10).put(uint64_t{32}).data(64),
        "'general.alignment' is u64; need u32"},
-      {Lie().head(0, 1).key("split.count", 4).put(uint32_t{3}).data(64), "is the first of 3 files; need the name NAME"},
-      {Lie().head(0, 1).key("split.count", 4).put(uint32_t{100000}).data(64), "'split.count' is 100000"},
-      {Lie().head(1, 0).tensor("t", {}, 0, 0).data(64), "tensor 't' has 0 dims; need 1 to 4"},
-      {Lie().head(1, 0).tensor("t", {1, 1, 1, 1, 1}, 0, 0).data(64), "tensor 't' has 5 dims; need 1 to 4"},
-      {Lie().head(1, 0).tensor("t", {0, 4}, 0, 0).data(64), "tensor 't' has the extent 0"},
-      {Lie().head(1, 0).tensor("t", {kHuge}, 0, 0).data(64), "tensor 't' has the extent 9223372036854775808"},
-      {Lie().head(1, 0).tensor("t", {uint64_t{1} << 32, uint64_t{1} << 32}, 0, 0).data(64),
+      {RawFile().head(0, 1).key("split.count", 4).put(uint32_t{3}).data(64),
+       "is the first of 3 files; need the name NAME"},
+      {RawFile().head(0, 1).key("split.count", 4).put(uint32_t{100000}).data(64), "'split.count' is 100000"},
+      {RawFile().head(1, 0).tensor("t", {}, 0, 0).data(64), "tensor 't' has 0 dims; need 1 to 4"},
+      {RawFile().head(1, 0).tensor("t", {1, 1, 1, 1, 1}, 0, 0).data(64), "tensor 't' has 5 dims; need 1 to 4"},
+      {RawFile().head(1, 0).tensor("t", {0, 4}, 0, 0).data(64), "tensor 't' has the extent 0"},
+      {RawFile().head(1, 0).tensor("t", {kHuge}, 0, 0).data(64), "tensor 't' has the extent 9223372036854775808"},
+      {RawFile().head(1, 0).tensor("t", {uint64_t{1} << 32, uint64_t{1} << 32}, 0, 0).data(64),
        "tensor 't' has more bytes than 2^63-1"},
-      {Lie().head(1, 0).tensor("t", {uint64_t{1} << 61, 1}, 0, 0).data(64), "tensor 't' has more bytes than 2^63-1"},
-      {Lie().head(1, 0).tensor("t", {33}, 8, 0).data(64),
+      {RawFile().head(1, 0).tensor("t", {uint64_t{1} << 61, 1}, 0, 0).data(64),
+       "tensor 't' has more bytes than 2^63-1"},
+      {RawFile().head(1, 0).tensor("t", {33}, 8, 0).data(64),
        "tensor 't' has rows of 33; need a multiple of 32, the block"},
-      {Lie().head(1, 0).tensor("t", {32}, 4, 0).data(64), "tensor 't' has format 4 of ggml, which Weft does not know"},
-      {Lie().head(1, 0).tensor("t", {4}, 0, 8).data(64), "tensor 't' begins at 8 in the data; need a multiple of 32"},
-      {Lie().head(1, 0).tensor("t", {4}, 0, kHuge).data(64), "tensor 't' begins at 9223372036854775808 in the data"},
-      {Lie().head(1, 0).tensor("t", {16}, 0, 32).data(64), "tensor 't' needs 64 bytes from byte 32 of the data; the "},
-      {Lie().head(1, 0).tensor("t", {1}, 0, 0), "tensor 't' needs 4 bytes from byte 0 of the data; the file has 0"},
-      {Lie().head(2, 0).tensor("a", {16}, 0, 0).tensor("b", {16}, 0, 32).data(128), "tensors 'a' and 'b' overlap"},
-      {Lie().head(2, 0).tensor("a", {8}, 0, 0).tensor("a", {8}, 0, 32).data(128), "tensor 'a' is there twice"},
+      {RawFile().head(1, 0).tensor("t", {32}, 4, 0).data(64),
+       "tensor 't' has format 4 of ggml, which Weft does not know"},
+      {RawFile().head(1, 0).tensor("t", {4}, 0, 8).data(64),
+       "tensor 't' begins at 8 in the data; need a multiple of 32"},
+      {RawFile().head(1, 0).tensor("t", {4}, 0, kHuge).data(64),
+       "tensor 't' begins at 9223372036854775808 in the data"},
+      {RawFile().head(1, 0).tensor("t", {16}, 0, 32).data(64),
+       "tensor 't' needs 64 bytes from byte 32 of the data; the "},
+      {RawFile().head(1, 0).tensor("t", {1}, 0, 0), "tensor 't' needs 4 bytes from byte 0 of the data; the file has 0"},
+      {RawFile().head(2, 0).tensor("a", {16}, 0, 0).tensor("b", {16}, 0, 32).data(128), "tensors 'a' and 'b' overlap"},
+      {RawFile().head(2, 0).tensor("a", {8}, 0, 0).tensor("a", {8}, 0, 32).data(128), "tensor 'a' occurs twice"},
   };
-  const std::string path = temp("lie.gguf");
-  for (const auto& [lie, need] : cases) {
-    write_file_atomic(path, lie.bytes);
-    const std::string error = error_of([&] { GgufFile file(path); });
+  const std::string path = temp("inconsistent.gguf");
+  for (const auto& [file, need] : cases) {
+    write_file_atomic(path, file.bytes);
+    const std::string error = error_of([&] { GgufFile opened(path); });
     EXPECT_EQ(error.find(path + ": "), 0u) << error;
     EXPECT_NE(error.find(need), error.npos) << "need: " << need << "\ngot: " << error;
     EXPECT_EQ(error.find('\n'), error.npos) << error;
   }
   // Cut at each byte of the head and the data.
-  const std::string whole = Lie().head(1, 1).key("a", 8).text("text").tensor("t", {16}, 0, 0).data(64).bytes;
+  const std::string whole = RawFile().head(1, 1).key("a", 8).text("text").tensor("t", {16}, 0, 0).data(64).bytes;
   for (size_t n = 0; n < whole.size(); ++n) {
     write_file_atomic(path, whole.substr(0, n));
     EXPECT_THROW(GgufFile{path}, Error) << n;
@@ -194,7 +201,7 @@ TEST(Gguf, SplitFiles) {
   EXPECT_EQ(error_of([&] { GgufFile f(second); }),
             second + ": is part 2 of 2; need the first, NAME-00001-of-00002.gguf");
   write(2, 1, 2, "a");
-  EXPECT_EQ(error_of([&] { GgufFile f(first); }), first + ": tensor 'a' is there twice");
+  EXPECT_EQ(error_of([&] { GgufFile f(first); }), first + ": tensor 'a' occurs twice");
   write(2, 0, 2, "b");
   EXPECT_EQ(error_of([&] { GgufFile f(first); }), second + ": is part 1 of 2; need part 2 of 2");
 }

@@ -6,6 +6,7 @@
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "models/nn/transformer/rotary.h"
+#include "models/weights/json_value.h"
 
 namespace weft::weights {
 
@@ -91,12 +92,14 @@ int64_t number(const nn::ConfigMap& config, const std::string& field, const nn::
   return n;
 }
 
-std::string json_value(const std::string& text) {
+io::Json json_value(const std::string& text) {
   double d = 0;
   int64_t n = 0;
-  if (io::set_text(text, n).empty()) return io::text_of(n);
-  if (io::set_text(text, d).empty() && std::isfinite(d)) return io::write_json(io::Json(d));
-  return text == "true" || text == "false" ? text : io::write_json(io::Json(text));
+  bool b = false;
+  if (io::set_text(text, n).empty()) return n;
+  if (io::set_text(text, d).empty() && std::isfinite(d)) return d;
+  if (io::set_text(text, b).empty()) return b;
+  return text;
 }
 
 namespace {
@@ -227,29 +230,25 @@ const Kind& kind_of(const ConfigFile& file, For use, const Family** family) {
                                                  "'; need one of ", model_types(use)));
 }
 
-// The name of "a|b" that the file has, or the first.
-std::string name_in(const ConfigFile& file, std::string_view names) {
-  const std::vector<std::string> all = split(names, '|');
-  for (const std::string& name : all)
+// The name that the file has, or the first.
+std::string name_in(const ConfigFile& file, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
     if (file.has(name)) return name;
-  return all[0];
+  return names[0];
 }
 
 void check_refused(const ConfigFile& file, const Kind& kind, For use) {
   for (const Refused& r : kind.refused) {
     const std::optional<std::string> value = file.text(r.hf);
     if (!value || (use == For::kPlan && !r.cost)) continue;
-    const std::vector<std::string> allowed = split(r.allowed, '|');
-    WEFT_CHECK(std::find(allowed.begin(), allowed.end(), *value) != allowed.end(), file.what(), ": field '", r.hf,
-               "' is ", one_line(*value, 40), "; need ",
-               *r.allowed ? joined(allowed, " or ") : std::string("a file without it"));
+    r.check(*value, str_cat(file.what(), ": field '", r.hf, "'"));
   }
 }
 
 std::vector<std::string> unknown_fields(const ConfigFile& file, const Kind& kind) {
   std::vector<std::string> known = split(kInert, ' '), unknown;
   for (const Field& f : kind.fields)
-    for (const std::string& name : split(f.hf, '|')) known.push_back(name);
+    for (std::string& name : f.names()) known.push_back(std::move(name));
   for (const Refused& r : kind.refused) known.emplace_back(r.hf);
   for (const std::string& name : file.names()) {
     if (!file.has(name) || std::find(known.begin(), known.end(), name) != known.end()) continue;
@@ -261,6 +260,14 @@ std::vector<std::string> unknown_fields(const ConfigFile& file, const Kind& kind
 }
 
 }  // namespace
+
+std::vector<std::string> Field::names() const { return *hf ? split(hf, '|') : std::vector<std::string>(); }
+
+void Refused::check(const std::string& value, const std::string& place) const {
+  const std::vector<std::string> values = split(allowed, '|');
+  WEFT_CHECK(std::find(values.begin(), values.end(), value) != values.end(), place, " is ", one_line(value, 40),
+             "; need ", *allowed ? joined(values, " or ") : std::string("a file without it"));
+}
 
 std::string model_types(For use) {
   std::string names;
@@ -284,7 +291,7 @@ HfConfig read_config(std::string_view text, const std::string& what, For use, in
   c.kind = &kind_of(file, use, &c.family);
   check_refused(file, *c.kind, use);
   for (const Field& f : c.kind->fields) {
-    const std::string name = name_in(file, f.hf);
+    const std::string name = name_in(file, f.names());
     std::optional<std::string> value = file.text(name);
     if (!value && f.otherwise) value = *f.otherwise == '=' ? c.config[f.otherwise + 1] : std::string(f.otherwise);
     WEFT_CHECK(value, what, ": field '", name, "' is missing; need it for model_type ", c.kind->model_type);

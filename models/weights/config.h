@@ -46,9 +46,6 @@ class ConfigFile {
 /// A field of a configuration as a number. Throws InvalidArgument, naming the field, for other texts and numbers.
 int64_t number(const nn::ConfigMap& config, const std::string& field, const nn::Allowed& allowed = nn::kSizeOrNone);
 
-/// A value of a configuration as JSON: numbers and bools as themselves, all else as texts.
-std::string json_value(const std::string& text);
-
 /// A config.json as the configuration of a family.
 struct HfConfig {
   const Family* family = nullptr;

@@ -20,6 +20,8 @@ struct Field {
   const char* weft;
   const char* otherwise = nullptr;  // the value if the file has none; "=FIELD" of the configuration; null: it needs one
   const char* gguf = nullptr;       // "block_count": the key llama.block_count of a GGUF file; null: it has none
+  /// The names in `hf`.
+  std::vector<std::string> names() const;
 };
 
 /// A field of config.json that may be missing, null, or one of these values: other values change results.
@@ -27,6 +29,8 @@ struct Refused {
   const char* hf;
   const char* allowed;  // texts of JSON, separated by |; "": none
   bool cost = false;    // other values change costs too
+  /// Throws InvalidArgument "PLACE is VALUE; need ..." for another value.
+  void check(const std::string& value, const std::string& place) const;
 };
 
 /// A model_type of config.json.
@@ -70,7 +74,7 @@ struct Row {
   const char* hf;
   Layout layout = Layout::kSame;
   const char* gguf = nullptr;        // the name in a GGUF file, whose layout gguf_layout() gives; null: it has none
-  const char* model_type = nullptr;  // the one whose files are written with this name; null: all; "": none
+  const char* model_type = nullptr;  // of the files that are written with this name; null: all; "": none
 };
 
 /// The model_types that a program of Weft runs.

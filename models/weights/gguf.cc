@@ -8,6 +8,7 @@
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
 #include "models/nn/transformer/rotary.h"
+#include "models/weights/json_value.h"
 
 namespace weft::weights {
 namespace {
@@ -42,8 +43,6 @@ constexpr std::string_view kKnown[] = {"vocab_size",
 // Parts of the names of keys that change results.
 constexpr std::string_view kChanging[] = {"rope.", "scale", "softcap", "sliding", "expert", "clamp", "norm", "bias"};
 
-io::Json json_of(const std::string& text) { return io::Json::parse(json_value(text)); }
-
 // The metadata of one architecture as the fields of config.json.
 class Translator {
  public:
@@ -77,10 +76,8 @@ class Translator {
       for (const char* other : {"attention.value_length", "rope.dimension_count"})
         WEFT_CHECK(number_or(other, head_dim_) == head_dim_, path_, ": '", key(other), "' is ", number_or(other, 0),
                    "; need ", head_dim_, ", the size of a head");
-      if (const auto window = integer("attention.sliding_window"); window && *window > 0)
-        json_["sliding_window"] = *window;
-      else
-        json_["sliding_window"] = nullptr;
+      const int64_t window = number_or("attention.sliding_window", 0);
+      json_["sliding_window"] = window > 0 ? io::Json(window) : io::Json();
       json_["rope_parameters"] = rotary();
     }
     HfConfig c;
@@ -89,9 +86,8 @@ class Translator {
     } catch (const Error& e) {
       throw Error(e.code(), with_keys(e.what()));
     }
-    for (const auto& [hf, gguf] : keys_)
-      for (auto& [weft, name] : c.names)
-        if (name == hf) name = gguf;
+    for (auto& [weft, name] : c.names)
+      if (const auto it = keys_.find(name); it != keys_.end()) name = it->second;
     c.family = &gguf_family(*family_, *kind_);
     c.not_known = unknown_keys();
     return c;
@@ -117,20 +113,20 @@ class Translator {
   bool has_bias() const { return file_.find("blk.0.attn_q.bias") || file_.find("blk.0.attn_output.bias"); }
 
   void field(const Field& f) {
-    const std::string hf = std::string(f.hf).substr(0, std::string(f.hf).find('|'));
     if (!f.gguf) return;
+    const std::string hf = f.names().front();
     keys_[hf] = key(f.gguf);
     known_.push_back(f.gguf);
     const std::optional<std::string> value = file_.shown(key(f.gguf));
     WEFT_CHECK(value || f.otherwise || hf == "vocab_size", path_, ": no key '", key(f.gguf),
                "'; need it for architecture ", arch_);
-    if (value) json_[hf] = json_of(*value);
+    if (value) json_[hf] = json_value(*value);
   }
 
   io::Json rotary() const {
     const auto shown = [&](std::string_view suffix) -> io::Json {
       const auto value = file_.shown(key(suffix));
-      return value ? json_of(*value) : io::Json();
+      return value ? json_value(*value) : io::Json();
     };
     io::Json rope{{"rope_theta", shown("rope.freq_base")}};
     if (rope["rope_theta"].is_null()) rope["rope_theta"] = 10000;
@@ -191,9 +187,7 @@ class Translator {
       const auto refused =
           std::find_if(std::begin(kRefused), std::end(kRefused), [&](const Refused& r) { return suffix == r.hf; });
       if (refused != std::end(kRefused)) {
-        const std::string value = *file_.shown(name), all = str_cat("|", refused->allowed, "|");
-        WEFT_CHECK(all.find(str_cat("|", value, "|")) != all.npos, path_, ": '", name, "' is ", one_line(value, 40),
-                   "; need ", refused->allowed);
+        refused->check(*file_.shown(name), str_cat(path_, ": '", name, "'"));
         continue;
       }
       if (std::find(known_.begin(), known_.end(), suffix) != known_.end() ||
@@ -238,12 +232,12 @@ class Gguf final : public WeightSource {
   }
   const void* in_place(std::string_view name) const override {
     const io::GgufTensor& t = at(name);
-    return t.format->block == 1 ? file_.bytes(t).data() : nullptr;  // the format aligns the data
+    return is_plain(t) ? file_.bytes(t).data() : nullptr;  // the format aligns the data
   }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const io::GgufTensor& t = at(name);
     const std::byte* data = file_.bytes(t).data();
-    if (in_place(name)) return data + begin * t.format->block_bytes;
+    if (is_plain(t)) return data + begin * t.format->block_bytes;
     room.resize(static_cast<size_t>(end - begin) * sizeof(float));
     io::dequantise(*t.format, data, begin, end, reinterpret_cast<float*>(room.data()));
     return room.data();
@@ -251,6 +245,8 @@ class Gguf final : public WeightSource {
   void release(std::string_view name) const override { file_.release(at(name)); }
 
  private:
+  // Whether the elements are stored as numbers and not in blocks.
+  static bool is_plain(const io::GgufTensor& t) { return t.format->block == 1; }
   static DType dtype_of(const io::GgufTensor& t) {
     return t.format->number == io::kGgufF16 ? kFloat16 : t.format->number == io::kGgufBF16 ? kBFloat16 : kFloat32;
   }

@@ -110,8 +110,8 @@ const void* in_place(const WeightSource& source, const CellPlan& plan, const Cel
   if (plan.pieces.size() != 1 || cell.device() != Device::cpu() || cell.numel() == 0) return nullptr;
   const Piece& p = plan.pieces[0];
   const WeightInfo info = *source.find(p.source);
-  const bool same = p.from == p.to && p.from_offset == 0 && p.to_offset == 0;
-  return same && info.dtype == cell.dtype() && info.shape == cell.shape() ? source.in_place(p.source) : nullptr;
+  const bool same = p.keeps_places() && info.dtype == cell.dtype() && info.shape == cell.shape();
+  return same ? source.in_place(p.source) : nullptr;
 }
 
 }  // namespace
@@ -127,10 +127,7 @@ void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vec
   for (size_t i = 0; i < plans.size(); ++i) {
     const CellHandle& handle = cells[i].second;
     if (values == Values::kLater) {
-      Cell& cell = handle.cell();
-      cell.value = {};
-      cell.torn = false;
-      cell.remote = make_ref<StoredWeights>(source, plans[i]);
+      internal::set_remote(handle.cell(), make_ref<StoredWeights>(source, plans[i]));
       continue;
     }
     if (const void* data = values == Values::kInPlace ? in_place(*source, plans[i], handle) : nullptr) {

@@ -16,6 +16,8 @@ struct Piece {
   std::string source;
   std::vector<int64_t> extents, from, to;
   int64_t from_offset = 0, to_offset = 0;
+  /// Whether each element has the same place in the tensor and in the cell.
+  bool keeps_places() const { return from == to && from_offset == 0 && to_offset == 0; }
 };
 
 /// The sizes of a model that layouts need.

@@ -1,4 +1,4 @@
-// Shards of cells: a rank reads exactly the elements of its shard, and gets what the whole cell has there.
+// Shards of cells: a rank reads exactly the elements of its shard, and their values equal the values in the whole cell.
 #include "models/weights/shard.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ IndexRanges random_ranges(Random& random, int64_t extent) {
   return ranges;
 }
 
-TEST(Shard, HasWhatTheCellHasAndReadsNoMore) {
+TEST(Shard, EqualsTheCellAndReadsNoMore) {
   Random random(11);
   const auto draw = [&](int64_t most) { return below(random, most) + 1; };
   for (int i = 0; i < 400; ++i) {

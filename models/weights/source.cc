@@ -14,17 +14,18 @@ class Safetensors final : public WeightSource {
   std::vector<std::string> names() const override { return model_.names(); }
   std::optional<WeightInfo> find(std::string_view name) const override {
     if (!model_.contains(name)) return {};
-    return WeightInfo{model_.at(name).dtype, model_.at(name).shape};
+    const io::TensorInfo& info = model_.at(name);
+    return WeightInfo{info.dtype, info.shape};
   }
   void check(std::string_view name) const override { model_.bytes(name); }
   const void* in_place(std::string_view name) const override {
     const std::byte* const data = model_.bytes(name).data();
-    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(itemsize(model_.at(name).dtype)) ? nullptr : data;
+    return is_aligned(data, itemsize(model_.at(name).dtype)) ? data : nullptr;
   }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const int64_t size = itemsize(model_.at(name).dtype);
-    if (const void* data = in_place(name)) return static_cast<const std::byte*>(data) + begin * size;
-    const std::byte* data = model_.bytes(name).data() + begin * size;
+    const std::byte* const data = model_.bytes(name).data() + begin * size;
+    if (is_aligned(data, size)) return data;
     room.resize(static_cast<size_t>((end - begin) * size));
     std::memcpy(room.data(), data, room.size());
     return room.data();
@@ -32,6 +33,9 @@ class Safetensors final : public WeightSource {
   void release(std::string_view name) const override { model_.release(name); }
 
  private:
+  static bool is_aligned(const std::byte* data, int64_t size) {
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size) == 0;
+  }
   const io::SafetensorsModel model_;
 };
 

@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "models/nn/transformer/rotary.h"
 #include "models/weights/config.h"
+#include "models/weights/json_value.h"
 #include "models/weights/pieces.h"
 
 namespace weft::weights {
 namespace {
-
-io::Json json_of(const std::string& text) { return io::Json::parse(json_value(text)); }
 
 nn::RotaryOptions rotary_of(const nn::ConfigMap& config) {
   nn::RotaryOptions r;
@@ -42,7 +40,7 @@ std::vector<std::pair<const char*, double>> settings_of(const nn::RotaryOptions&
 }
 
 // A number of a setting: whole numbers without a decimal point.
-io::Json number_of(double v) { return json_of(io::text_of(v)); }
+io::Json number_of(double v) { return json_value(io::text_of(v)); }
 
 // The configuration with one text for equal models: without the fields of training, with the size of a head, and
 // without rotary settings that its type does not read.
@@ -61,17 +59,6 @@ nn::ConfigMap normal(const Family& family, nn::ConfigMap config) {
   return config;
 }
 
-// The names of "a|b".
-std::vector<std::string> names_of(std::string_view names) {
-  std::vector<std::string> all;
-  for (size_t at = 0; at < names.size();) {
-    const size_t end = std::min(names.find('|', at), names.size());
-    all.emplace_back(names.substr(at, end - at));
-    at = end + 1;
-  }
-  return all;
-}
-
 io::Json json_for(const Family& family, const Kind& kind, const nn::ConfigMap& config, DType dtype) {
   io::Json json = io::Json::object();
   json["architectures"] = {kind.model_class};
@@ -81,9 +68,9 @@ io::Json json_for(const Family& family, const Kind& kind, const nn::ConfigMap& c
   for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"}) json[id] = nullptr;
   for (const std::vector<Field>& fields : {kind.fields, family.training})
     for (const Field& f : fields)
-      for (const std::string& hf : names_of(f.hf)) json[hf] = json_of(config.at(f.weft));
+      for (const std::string& hf : f.names()) json[hf] = json_value(config.at(f.weft));
   if (kind.rope_theta > 0) {
-    json["head_dim"] = json_of(normal(family, config).at("head_dim"));
+    json["head_dim"] = json_value(normal(family, config).at("head_dim"));
     const nn::RotaryOptions r = rotary_of(config);
     io::Json scaling{{"rope_type", r.type}};
     for (const auto& [setting, value] : settings_of(r)) scaling[setting] = number_of(value);
@@ -109,9 +96,7 @@ class Tensors {
   /// The values of a tensor: in place if the cell has them in this order and dtype.
   StridedView values(const TensorPlan& plan, const StridedView& cell, DType dtype) {
     StridedView view{cell.data, dtype, plan.shape, contiguous_strides(plan.shape)};
-    const Piece& p = plan.piece;
-    const bool same = p.from == p.to && p.from_offset == 0 && p.to_offset == 0 && plan.shape == cell.shape;
-    if (same && cell.dtype == dtype) return view;
+    if (plan.piece.keeps_places() && plan.shape == cell.shape && cell.dtype == dtype) return view;
     view.data = room(plan.shape.numel() * itemsize(dtype));
     copy_tensor(plan, cell, dtype, view.data);
     return view;
@@ -171,7 +156,7 @@ io::GgufMetadata metadata_of(const Family& family, const Kind& kind, const nn::C
   const nn::ConfigMap map = normal(family, config);
   const auto whole = [](int64_t n) { return static_cast<uint32_t>(n); };
   for (const Field& f : kind.fields) {
-    const io::Json value = json_of(map.at(f.weft));
+    const io::Json value = json_value(map.at(f.weft));
     if (f.gguf && value.is_number_integer())
       m.push_back({dot + f.gguf, whole(value.get<int64_t>())});
     else if (f.gguf && value.is_number())

@@ -22,13 +22,7 @@ namespace {
 
 constexpr int64_t kRows = 4096, kColumns = 4096;
 
-// The peak of the resident memory of this process in MB, since it was reset.
-double peak_mb() {
-  const std::string text = io::read_file("/proc/self/status");
-  const size_t at = text.find("VmHWM:");
-  return at == text.npos ? kNone : std::strtod(text.c_str() + at + 6, nullptr) / 1e3;
-}
-
+// peak_resident_bytes() is now the peak since this call.
 void reset_peak() {
   if (std::FILE* f = std::fopen("/proc/self/clear_refs", "w")) {
     std::fputs("5", f);
@@ -85,21 +79,20 @@ void run(Report& report) {
                            Buffer({c.dtype, Device::cpu(), shape}, [&] { return zeros(shape, {.dtype = c.dtype}); }));
       Allocator::of(Device::cpu()).empty_cache();
       reset_peak();
-      const double before = peak_mb();
+      const double before = peak_resident_bytes();
       const int64_t begin = internal::now_ns();
       weights::set_cells(weights::open_safetensors(path), plans, cells, c.values);
       const double seconds = 1e-9 * static_cast<double>(internal::now_ns() - begin);
-      mb = peak_mb() - before;
+      mb = (peak_resident_bytes() - before) / 1e6;
       model_mb = static_cast<double>(names.size()) * static_cast<double>(shape.numel() * itemsize(c.dtype)) / 1e6;
       return seconds;
     };
     std::vector<double> seconds;
     for (int i = 0; i < absl::GetFlag(FLAGS_repetitions); ++i) seconds.push_back(load());
-    std::sort(seconds.begin(), seconds.end());
     const double elements = static_cast<double>(names.size()) * static_cast<double>(shape.numel());
     const double traffic =
         c.values == weights::Values::kInPlace ? 0 : elements * static_cast<double>(2 + itemsize(c.dtype));
-    report.add({c.name, seconds[seconds.size() / 2], "s", traffic / machine.bytes});
+    report.add({c.name, median(seconds), "s", traffic / machine.bytes});
     report.add({std::string(c.name) + ": memory beside the cells", mb - model_mb, "MB"});
   }
   io::remove_all(path);

@@ -11,4 +11,12 @@ struct StoredValue : RemoteValue {
   Tensor gather(const Cell& cell) final;
 };
 
+namespace internal {
+
+/// Replaces the value of a cell by a remote value, as CellHandle::set() replaces it by a tensor. Waits and throws as
+/// CellOwner (cell_access.h). Defined in parameter.cc.
+void set_remote(Cell& c, Ref<RemoteValue> value);
+
+}  // namespace internal
+
 }  // namespace weft

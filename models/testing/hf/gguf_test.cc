@@ -1,4 +1,4 @@
-// GGUF files of llama.cpp's rules (make_gguf.py) give the cells of transformers' files, and what Weft writes is read
+// GGUF files by llama.cpp's rules (make_gguf.py) give the cells of transformers' files. Models that Weft writes are read
 // again with equal bits.
 #include "models/weights/gguf.h"
 

@@ -224,7 +224,7 @@ TEST(Hf, OneSentenceForWhatDoesNotFit) {
   }
 }
 
-// Files that lie: one line, within a second of the processor.
+// Files that are damaged on purpose get one line, within a second of the processor.
 TEST(Hf, HostileFilesAreRefusedAtOnce) {
   const std::string folder = str_cat(::testing::TempDir(), "/hostile"), path = folder + "/config.json";
   const std::string config = io::read_file(folder_of("llama3") + "/config.json", 1 << 20);

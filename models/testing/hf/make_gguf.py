@@ -98,8 +98,7 @@ def convert(name):
         w.add_expert_used_count(c["num_experts_per_tok"])
     if get("moe_intermediate_size"):
         w.add_expert_feed_forward_length(c["moe_intermediate_size"])
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH_NAMES and {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch],
-                                     layers)
+    names = gguf.get_tensor_name_map({v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch], layers)
     merged = {}
     for key in sorted(weights):
         data = weights[key].float().numpy()

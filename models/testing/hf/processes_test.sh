@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# processes_test.sh TRAIN: weights of transformers on ranks that are processes: metrics and checkpoints of threads, to
-# the byte, and a run that goes on.
+# processes_test.sh TRAIN: ranks that are processes train weights of transformers. Metrics and checkpoints equal the
+# files of threads to the byte, and a run resumes.
 set -u
 train=$PWD/$1 hf=$PWD/models/testing/hf/fixtures/llama3
 dir=${TEST_TMPDIR:-$(mktemp -d)}

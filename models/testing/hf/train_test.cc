@@ -129,7 +129,7 @@ class Counted final : public weights::WeightSource {
   const std::shared_ptr<const WeightSource> file_;
 };
 
-// A step on a mesh reads each shard of each cell once, and no other element; the shards are those of the whole values.
+// A step on a mesh reads each shard of each cell once, and no other element. The shards are parts of the whole values.
 TEST(HfTrain, ARankReadsItsShareOfTheBytes) {
   for (const Case& c : kCases)
     for (const char* const mesh : {"dp2", "tp2", "fsdp2", "fsdp2,tp2"}) {
@@ -160,7 +160,8 @@ TEST(HfTrain, ARankReadsItsShareOfTheBytes) {
     }
 }
 
-// A run writes where its weights come from, and goes on without --hf; another --hf is a note, and the checkpoint wins.
+// A checkpoint names the origin of its weights, so a run resumes without --hf. Another --hf causes a note, and the
+// checkpoint wins.
 TEST(HfTrain, CheckpointsKnowTheirOrigin) {
   const nn::ModelFamily& llama = llama::family();
   TrainOptions o = options_of(fresh("origin"), 2);
