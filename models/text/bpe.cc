@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
+#include "framework/io/utf8.h"
 #include "models/text/bytes_as_text.h"
 
 namespace weft::text {
@@ -101,12 +102,8 @@ void Bpe::part_unmergeable(const Description& d) {
       joined_.assign(joined_.size(), true);
       return;
     }
-    size_t last = left.size() - 1;
-    if (!byte_level_)
-      while (last > 0 && (static_cast<unsigned char>(left[last]) & 0xC0) == 0x80) --last;
-    const int32_t a =
-        byte_level_ ? static_cast<unsigned char>(left[last]) : class_of(code_point(left.substr(last)).code);
-    const int32_t b = byte_level_ ? static_cast<unsigned char>(right[0]) : class_of(code_point(right).code);
+    const int32_t a = byte_level_ ? static_cast<unsigned char>(left.back()) : class_of(io::last_character(left).code);
+    const int32_t b = byte_level_ ? static_cast<unsigned char>(right[0]) : class_of(io::code_point(right).code);
     joined_[static_cast<size_t>(a * kClasses + b)] = true;
   }
 }
@@ -177,7 +174,7 @@ void Bpe::symbols(std::string_view piece, std::vector<int32_t>& out) const {
   }
   bool unknown = false;  // characters without a token, not yet appended
   for (size_t n; !piece.empty(); piece.remove_prefix(n)) {
-    n = code_point(piece).size;
+    n = io::code_point(piece).size;
     const int32_t id = n == 1 ? byte_ids_[static_cast<unsigned char>(piece[0])] : find(piece.substr(0, n));
     if (id >= 0) {
       if (unknown) out.push_back(unk_);
@@ -233,9 +230,9 @@ void Bpe::merge_parts(std::string_view piece, BpeMemory& memory, std::vector<int
     for (size_t i = 1; i < piece.size(); ++i)
       if (parted(static_cast<unsigned char>(piece[i - 1]), static_cast<unsigned char>(piece[i]))) emit(i);
   } else {
-    CodePoint c = code_point(piece);
+    io::CodePoint c = io::code_point(piece);
     for (size_t i = c.size; i < piece.size();) {
-      const CodePoint d = code_point(piece.substr(i));
+      const io::CodePoint d = io::code_point(piece.substr(i));
       if (parted(c.code, d.code)) emit(i);
       c = d;
       i += d.size;

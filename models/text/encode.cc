@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
-#include "models/text/bytes_as_text.h"
+#include "framework/io/utf8.h"
 #include "models/text/parts.h"
 #include "models/text/unicode.h"
 
@@ -29,7 +29,7 @@ class Encoder {
   Encoder(const Parts& parts, Memory& memory, std::vector<int32_t>& out) : p_(parts), m_(memory), out_(out) {}
 
   void document(std::string_view text, const Ranges& specials, bool continued) {
-    valid_ = valid_length(text) == text.size();
+    valid_ = io::is_utf8(text);
     const auto allowed = [&](const AddedToken& t, size_t begin, size_t end) {
       if (!t.special) return true;
       const auto r = std::upper_bound(specials.begin(), specials.end(), std::pair(begin, text.size() + 1));
@@ -52,11 +52,11 @@ class Encoder {
     AddedTokens::Found f;
     for (size_t from = 0; tokens.find(text, from, specials, allowed, &f);) {
       from = f.end;
-      if (f.token->single_word && ((f.begin > 0 && is_word(last_character(text.substr(0, f.begin)).code)) ||
-                                   (f.end < text.size() && is_word(first_character(text.substr(f.end)).code))))
+      if (f.token->single_word && ((f.begin > 0 && is_word(io::last_character(text.substr(0, f.begin)).code)) ||
+                                   (f.end < text.size() && is_word(io::first_character(text.substr(f.end)).code))))
         continue;
-      if (f.token->lstrip) f.begin = std::max(f.begin - white_suffix(text.substr(0, f.begin)), done);
-      if (f.token->rstrip) f.end += white_prefix(text.substr(f.end));
+      if (f.token->lstrip) f.begin = std::max(f.begin - io::trailing(text.substr(0, f.begin), is_white), done);
+      if (f.token->rstrip) f.end += io::leading(text.substr(f.end), is_white);
       between(done, f.begin);
       flush();
       out_.push_back(f.token->id);
@@ -68,7 +68,7 @@ class Encoder {
   /// Bytes that are no UTF-8 are pieces of their own.
   void valid(Stretch s) {
     while (true) {
-      const size_t n = valid_ ? s.text.size() : valid_length(s.text);
+      const size_t n = valid_ ? s.text.size() : io::valid_utf8_length(s.text);
       if (n > 0) normalize({s.text.substr(0, n), s.at_start, s.continued});
       if (n == s.text.size()) return;
       flush();
@@ -135,7 +135,7 @@ class Encoder {
     };
     if (c.step.kind == SplitStep::Kind::kDigits) {
       for (size_t i = 0; i < n;) {
-        const CodePoint p = code_point(text.substr(i));
+        const io::CodePoint p = io::code_point(text.substr(i));
         if (p.code < 0x80 ? p.code - '0' < 10 : is_numeric(p.code)) found(i, i + p.size);
         i += p.size;
       }
@@ -152,7 +152,7 @@ class Encoder {
         if (!c.regex->find(text, from, m_.regex, &m)) break;
         found(m.begin, m.end);
         // After an empty match the search goes on at the next character.
-        from = m.end > m.begin ? m.end : m.end < n ? m.end + code_point(text.substr(m.end)).size : n + 1;
+        from = m.end > m.begin ? m.end : m.end < n ? m.end + io::code_point(text.substr(m.end)).size : n + 1;
       }
     }
     if (done < n) visit(done, n, false);
@@ -290,8 +290,8 @@ std::string_view normalized(const std::vector<NormalStep>& steps, std::string_vi
         break;
       }
       case NormalStep::Kind::kStrip:
-        if (s.left && !continued) text.remove_prefix(white_prefix(text));
-        if (s.right) text.remove_suffix(white_suffix(text));
+        if (s.left && !continued) text.remove_prefix(io::leading(text, is_white));
+        if (s.right) text.remove_suffix(io::trailing(text, is_white));
         break;
     }
   }

@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
 #include "framework/io/gguf.h"
-#include "models/text/bytes_as_text.h"
+#include "framework/io/utf8.h"
 #include "models/text/description.h"
 #include "models/text/patterns.h"
 
@@ -187,7 +187,7 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre_
   d.tokens.resize(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     const std::string_view t = tokens[i];
-    WEFT_CHECK(valid_length(t) == t.size(), path, ": tokenizer.ggml.tokens[", i, "] is not UTF-8");
+    WEFT_CHECK(io::is_utf8(t), path, ": tokenizer.ggml.tokens[", i, "] is not UTF-8");
     const auto id = static_cast<int32_t>(i);
     if (types[i] == kControl || types[i] == kUserDefined) {
       if (!t.empty()) d.added.push_back({std::string(t), id, types[i] == kControl, false, false, false, false});

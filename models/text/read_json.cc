@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
 #include "framework/io/json.h"
-#include "models/text/bytes_as_text.h"
+#include "framework/io/utf8.h"
 #include "models/text/description.h"
 #include "models/text/patterns.h"
 
@@ -126,7 +126,7 @@ std::string pattern_of(Object& o, const char* key, bool* regex) {
 
 std::string one_character(Object& o, const char* key, const char* absent = nullptr) {
   std::string c = o.text(key, absent);
-  WEFT_CHECK(!c.empty() && code_point(c).size == c.size(), o.file(), ": ", o.field(key), " is '", c.substr(0, 60),
+  WEFT_CHECK(!c.empty() && io::code_point(c).size == c.size(), o.file(), ": ", o.field(key), " is '", c.substr(0, 60),
              "'; need one character");
   return c;
 }

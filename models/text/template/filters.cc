@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/interpreter.h"
 #include "models/text/template/unicode.h"
 
@@ -208,8 +209,8 @@ Value indent(In& in, const Value& v, const Arguments& a) {
 // The number that a text begins and ends with, as int() and float() of Python; false if there is none.
 template <class T>
 bool parse(std::string_view s, T& number) {
-  while (!s.empty() && is_space(s.substr(0, 1))) s.remove_prefix(1);
-  while (!s.empty() && is_space(s.substr(s.size() - 1))) s.remove_suffix(1);
+  while (!s.empty() && is_space(io::first_character(s.substr(0, 1)).code)) s.remove_prefix(1);
+  while (!s.empty() && is_space(io::first_character(s.substr(s.size() - 1)).code)) s.remove_suffix(1);
   if (s.size() > 1 && s[0] == '+' && s[1] != '-') s.remove_prefix(1);
   const auto r = std::from_chars(s.data(), s.data() + s.size(), number);
   return r.ec == std::errc() && r.ptr == s.data() + s.size();
@@ -269,8 +270,8 @@ Value title(In& in, const Value& v, const Arguments& a) {
   MarkedText out;
   for (size_t begin = 0, at = 0; begin < s.size(); begin = at) {
     for (bool ends = false; at < s.size() && !ends;) {
-      const size_t n = character_length(s.substr(at));
-      ends = is_space(s.substr(at, n)) || std::string_view("-({[<").find(s[at]) != std::string_view::npos;
+      const auto [c, n] = io::first_character(s.substr(at));
+      ends = is_space(c) || std::string_view("-({[<").find(s[at]) != std::string_view::npos;
       at += n;
     }
     MarkedText word;

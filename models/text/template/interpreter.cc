@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/unicode.h"
 
 namespace weft::text::jinja {
@@ -15,7 +16,7 @@ MarkedText characters(const MarkedText& t, int64_t begin, int64_t end) {
   size_t at = 0, first = 0;
   for (int64_t i = 0; i < end; ++i) {
     if (i == begin) first = at;
-    at += character_length(s.substr(at));
+    at += io::first_character(s.substr(at)).size;
   }
   MarkedText part;
   if (begin < end) part.append(t, first, at);

@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/unicode.h"
 
 namespace weft::text::jinja {
@@ -69,24 +70,11 @@ class Lexer {
   std::string_view before(std::string_view text, size_t tag) const {
     const char sign = tag + 2 < s_.size() ? s_[tag + 2] : ' ';
     if (tag >= s_.size()) return text;
-    if (sign == '-') {
-      size_t end = text.size();
-      while (end > 0) {
-        const size_t last = last_character(text.substr(0, end));
-        if (!is_space(text.substr(end - last, last))) break;
-        end -= last;
-      }
-      return text.substr(0, end);
-    }
+    if (sign == '-') return text.substr(0, text.size() - io::trailing(text, is_space));
     if (sign == '+' || s_[tag + 1] == '{') return text;
     const size_t newline = text.rfind('\n'), line = newline == text.npos ? 0 : newline + 1;
     if (line == 0 && !line_starts_) return text;
-    for (size_t i = line; i < text.size();) {
-      const size_t n = character_length(text.substr(i));
-      if (!is_space(text.substr(i, n))) return text;
-      i += n;
-    }
-    return text.substr(0, line);
+    return line + io::leading(text.substr(line), is_space) == text.size() ? text.substr(0, line) : text;
   }
 
   void text() {
@@ -99,11 +87,7 @@ class Lexer {
   // Behind the sign and the closing bracket of a tag: skips the blanks that they remove.
   void close(char sign, bool trims_newline) {
     if (sign == '-') {
-      while (at_ < s_.size()) {
-        const size_t n = character_length(std::string_view(s_).substr(at_));
-        if (!is_space(std::string_view(s_).substr(at_, n))) break;
-        skip_to(at_ + n);
-      }
+      skip_to(at_ + io::leading(std::string_view(s_).substr(at_), is_space));
     } else if (sign != '+' && trims_newline && at_ < s_.size() && s_[at_] == '\n') {
       skip_to(at_ + 1);
     }
@@ -193,7 +177,7 @@ class Lexer {
         at_ += op.size();
         return;
       }
-      fail(str_cat("'", one_line(s_.substr(at_, character_length(std::string_view(s_).substr(at_)))),
+      fail(str_cat("'", one_line(s_.substr(at_, io::first_character(std::string_view(s_).substr(at_)).size)),
                    "' is not part of an expression"));
     }
   }
@@ -261,7 +245,7 @@ class Lexer {
     }
     if ((!octal && count < most) || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
       fail(str_cat("'", one_line(s_.substr(i, at - i)), "' is not a character"));
-    append_character(value, code);
+    io::append_character(value, code);
     return at;
   }
 

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/interpreter.h"
 #include "models/text/template/unicode.h"
 
@@ -33,9 +34,9 @@ Value strip(In& in, const Value& self, const Arguments& a) {
   const std::string* set = is_undefined(p[0]) || is_none(p[0]) ? nullptr : &in.text(p[0], "strip").bytes();
   in.heap.charge(static_cast<int64_t>(s.size()) / 256 * (set ? static_cast<int64_t>(set->size()) / 16 + 1 : 1));
   const auto goes = [&](std::string_view c) {
-    if (!set) return is_space(c);
+    if (!set) return is_space(io::first_character(c).code);
     for (size_t i = 0; i < set->size();) {
-      const size_t n = character_length(std::string_view(*set).substr(i));
+      const size_t n = io::first_character(std::string_view(*set).substr(i)).size;
       if (std::string_view(*set).substr(i, n) == c) return true;
       i += n;
     }
@@ -43,12 +44,12 @@ Value strip(In& in, const Value& self, const Arguments& a) {
   };
   size_t begin = 0, end = s.size();
   while (kLeft && begin < end) {
-    const size_t n = character_length(s.substr(begin));
+    const size_t n = io::first_character(s.substr(begin)).size;
     if (!goes(s.substr(begin, n))) break;
     begin += n;
   }
   while (kRight && begin < end) {
-    const size_t n = last_character(s.substr(begin, end - begin));
+    const size_t n = io::last_character(s.substr(begin, end - begin)).size;
     if (!goes(s.substr(end - n, n))) break;
     end -= n;
   }
@@ -61,11 +62,7 @@ Value split_blanks(In& in, const MarkedText& t, int64_t most) {
   std::vector<Value> parts;
   size_t i = 0;
   const auto skip = [&](bool blanks) {
-    while (i < s.size()) {
-      const size_t n = character_length(s.substr(i));
-      if (is_space(s.substr(i, n)) != blanks) return;
-      i += n;
-    }
+    i += io::leading(s.substr(i), [&](uint32_t c) { return is_space(c) == blanks; });
   };
   for (skip(true); i < s.size(); skip(true)) {
     const size_t begin = i;
@@ -165,7 +162,7 @@ Value replace(In& in, const Value& self, const Arguments& a) {
     from = begin;
     if (old.size() == 0) {  // between all characters
       if (begin == s.size()) break;
-      from += character_length(s.substr(begin));
+      from += io::first_character(s.substr(begin)).size;
     }
   }
   out.append(t, begin, s.size());
@@ -182,13 +179,13 @@ Value with_case(In& in, const Value& self, const Arguments& a, const Change& cha
   std::string changed;
   uint32_t before = 0;
   for (size_t i = 0; i < s.size();) {
-    const size_t n = character_length(s.substr(i));
-    const uint32_t c = code_point(s.substr(i, n)), to = n == 1 && c == 0xFFFD ? c : change(c, before);
+    const auto [c, n] = io::first_character(s.substr(i));
+    const uint32_t to = change(c, before);
     if (to == c) {
       out.append(t, i, i + n);
     } else {
       changed.clear();
-      append_character(changed, to);
+      io::append_character(changed, to);
       out.append(changed, t.from_user(i));
     }
     before = c;
@@ -405,7 +402,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
     int64_t left = *i < 0 ? *i + static_cast<int64_t>(count_characters(s)) : *i;
     if (left < 0) return {};
     for (size_t at = 0; at < s.size();) {
-      const size_t n = character_length(s.substr(at));
+      const size_t n = io::first_character(s.substr(at)).size;
       if (left-- == 0) return heap.text(part(*t, at, at + n));
       at += n;
     }
@@ -429,7 +426,7 @@ std::vector<Value> Interpreter::elements(const Value& v) {
   }
   if (const MarkedText* t = as_text(v)) {
     for (size_t i = 0; i < t->size();) {
-      const size_t n = character_length(std::string_view(t->bytes()).substr(i));
+      const size_t n = io::first_character(std::string_view(t->bytes()).substr(i)).size;
       heap.charge(1);
       all.push_back(heap.text(part(*t, i, i + n)));
       i += n;

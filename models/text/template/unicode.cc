@@ -1,46 +1,16 @@
 #include "models/text/template/unicode.h"
 
+#include "framework/io/utf8.h"
+
 namespace weft::text::jinja {
 
 size_t count_characters(std::string_view text) {
   size_t count = 0;
-  for (size_t i = 0; i < text.size(); ++count) i += character_length(text.substr(i));
+  for (size_t i = 0; i < text.size(); ++count) i += io::first_character(text.substr(i)).size;
   return count;
 }
 
-uint32_t code_point(std::string_view c) {
-  const auto at = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(c[i])); };
-  switch (c.size()) {
-    case 1:
-      return at(0) < 0x80 ? at(0) : 0xFFFD;
-    case 2:
-      return (at(0) & 0x1F) << 6 | (at(1) & 0x3F);
-    case 3:
-      return (at(0) & 0x0F) << 12 | (at(1) & 0x3F) << 6 | (at(2) & 0x3F);
-    default:
-      return (at(0) & 0x07) << 18 | (at(1) & 0x3F) << 12 | (at(2) & 0x3F) << 6 | (at(3) & 0x3F);
-  }
-}
-
-void append_character(std::string& text, uint32_t code) {
-  const auto put = [&](uint32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) {
-    put(0xC0 | code >> 6);
-  } else {
-    if (code < 0x10000) {
-      put(0xE0 | code >> 12);
-    } else {
-      put(0xF0 | code >> 18);
-      put(0x80 | (code >> 12 & 0x3F));
-    }
-    put(0x80 | (code >> 6 & 0x3F));
-  }
-  put(0x80 | (code & 0x3F));
-}
-
-bool is_space(std::string_view character) {
-  const uint32_t c = code_point(character);
+bool is_space(uint32_t c) {
   return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
