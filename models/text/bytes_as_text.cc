@@ -26,7 +26,7 @@ constexpr ByteTable kBytes;
 std::optional<std::string> bytes_of_text(std::string_view token) {
   std::string out;
   while (!token.empty()) {
-    const io::CodePoint c = io::code_point(token);
+    const io::CodePoint c = io::first_character(token);
     if (c.code >= kBytes.byte.size() || kBytes.byte[c.code] < 0) return std::nullopt;
     out += static_cast<char>(kBytes.byte[c.code]);
     token.remove_prefix(c.size);
