@@ -8,6 +8,7 @@
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "models/text/parts.h"
+#include "models/text/token_text.h"
 
 namespace weft::text {
 namespace {
@@ -16,12 +17,7 @@ namespace {
 std::string named_end(const std::string& folder) {
   const std::string path = folder + "/tokenizer_config.json";
   if (!io::exists(path) || io::is_folder(path)) return "";
-  const io::Json json = io::parse_json(io::read_file(path, int64_t{64} << 20), path);
-  if (!json.is_object()) return "";
-  const auto end = json.find("eos_token");
-  if (end == json.end()) return "";
-  if (end->is_object() && end->contains("content") && (*end)["content"].is_string()) return (*end)["content"];
-  return end->is_string() ? end->get<std::string>() : "";
+  return token_text(io::parse_json(io::read_file(path, int64_t{64} << 20), path), "eos_token");
 }
 
 /// The end token of the usual names, for a tokenizer.json alone.

@@ -7,6 +7,7 @@
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "models/text/template/template.h"
+#include "models/text/token_text.h"
 #include "models/text/tokenizer.h"
 
 namespace weft::train {
@@ -31,16 +32,6 @@ void check_prompt(const PromptOptions& o) {
 
 namespace {
 
-// The text of a field of tokenizer_config.json: a text, or a token with the field "content".
-std::string token_text(const io::Json& config, const char* field) {
-  const auto at = config.find(field);
-  if (at == config.end()) return {};
-  if (at->is_string()) return at->get<std::string>();
-  if (at->is_object() && at->contains("content") && at->at("content").is_string())
-    return at->at("content").get<std::string>();
-  return {};
-}
-
 struct TemplateText {
   std::string source, name;
   std::map<std::string, std::string> tokens;  // bos_token, eos_token, ...
@@ -53,7 +44,7 @@ std::string template_of(const io::Json& config) {
   if (at->is_string()) return at->get<std::string>();
   if (at->is_array())
     for (const io::Json& t : *at)
-      if (t.is_object() && t.value("name", io::Json()) == "default") return token_text(t, "template");
+      if (t.is_object() && t.value("name", io::Json()) == "default") return text::token_text(t, "template");
   return {};
 }
 
@@ -80,7 +71,7 @@ TemplateText template_of_folder(const std::string& folder) {
     const io::Json config = io::parse_json(io::read_file(config_path), config_path);
     WEFT_CHECK(config.is_object(), config_path, ": need a JSON object");
     for (const char* token : {"bos_token", "eos_token", "unk_token", "pad_token"})
-      if (config.contains(token)) t.tokens[token] = token_text(config, token);
+      if (config.contains(token)) t.tokens[token] = text::token_text(config, token);
     t.source = template_of(config);
   }
   if (io::exists(jinja)) {
