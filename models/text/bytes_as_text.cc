@@ -1,5 +1,6 @@
 #include "models/text/bytes_as_text.h"
 
+#include <algorithm>
 #include <array>
 
 #include "framework/io/utf8.h"
@@ -31,6 +32,13 @@ std::optional<std::string> bytes_of_text(std::string_view token) {
     out += static_cast<char>(kBytes.byte[c.code]);
     token.remove_prefix(c.size);
   }
+  return out;
+}
+
+std::string text_of_byte(unsigned char byte) {
+  std::string out;
+  const auto at = std::find(kBytes.byte.begin(), kBytes.byte.end(), byte);
+  io::append_character(out, static_cast<uint32_t>(at - kBytes.byte.begin()));
   return out;
 }
 
