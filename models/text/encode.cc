@@ -20,8 +20,19 @@ void replace_all(std::string& out, std::string_view text, std::string_view from,
 /// A stretch of text on its way through the steps.
 struct Stretch {
   std::string_view text;
-  bool at_start;   // at the start of the document
-  bool continued;  // its beginning was cut off, so it gets no prefix
+  bool at_start;      // at the start of the document
+  bool continued;     // its beginning was cut off, so it gets no prefix
+  const char* limit;  // the end of the buffer of the text
+
+  Stretch(std::string_view whole, bool at_start, bool continued)
+      : text(whole), at_start(at_start), continued(continued), limit(whole.data() + whole.size()) {}
+  Stretch part(size_t begin, size_t end) const {
+    Stretch p = *this;
+    p.text = text.substr(begin, end - begin);
+    p.at_start = at_start && begin == 0;
+    p.continued = continued && begin == 0;
+    return p;
+  }
 };
 
 class Encoder {
@@ -45,7 +56,7 @@ class Encoder {
   void added(const AddedTokens& tokens, const Stretch& s, bool specials, Allowed&& allowed, Rest&& rest) {
     const std::string_view text = s.text;
     const auto between = [&](size_t begin, size_t end) {
-      if (begin < end) rest({text.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
+      if (begin < end) rest(s.part(begin, end));
     };
     if (!specials && !tokens.any_plain()) return between(0, text.size());
     size_t done = 0;
@@ -69,7 +80,7 @@ class Encoder {
   void valid(Stretch s) {
     while (true) {
       const size_t n = valid_ ? s.text.size() : io::valid_utf8_length(s.text);
-      if (n > 0) normalize({s.text.substr(0, n), s.at_start, s.continued});
+      if (n > 0) normalize(s.part(0, n));
       if (n == s.text.size()) return;
       flush();
       p_.bpe.encode_byte(static_cast<unsigned char>(s.text[n]), out_);
@@ -78,17 +89,16 @@ class Encoder {
   }
 
   void normalize(const Stretch& s) {
-    const std::string_view text = normalized(p_.d.normal, s.text, s.continued, m_.normal);
-    limit_ = text.data() + text.size();
-    if (p_.normal.empty()) return split(0, {text, s.at_start, s.continued});
+    const Stretch n(normalized(p_.d.normal, s.text, s.continued, m_.normal), s.at_start, s.continued);
+    if (p_.normal.empty()) return split(0, n);
     added(
-        p_.normal, {text, s.at_start, s.continued}, false,
-        [](const AddedToken& t, size_t, size_t) { return !t.special; }, [&](const Stretch& rest) { split(0, rest); });
+        p_.normal, n, false, [](const AddedToken& t, size_t, size_t) { return !t.special; },
+        [&](const Stretch& rest) { split(0, rest); });
   }
 
   void split(size_t step, const Stretch& s) {
     if (s.text.empty()) return;
-    if (step == p_.steps.size()) return piece(s.text);
+    if (step == p_.steps.size()) return piece(s);
     const CompiledStep& c = p_.steps[step];
     switch (c.step.kind) {
       case SplitStep::Kind::kByteLevel:
@@ -102,14 +112,14 @@ class Encoder {
     }
   }
 
-  void piece(std::string_view text) {
-    if (text.size() > PieceCache::kLongest) {
+  void piece(const Stretch& s) {
+    if (s.text.size() > PieceCache::kLongest) {
       flush();
-      return p_.bpe.encode(text, text.size(), m_.bpe, out_);
+      return p_.bpe.encode(s.text, s.text.size(), m_.bpe, out_);
     }
     Queued& q = queue_[queued_ % kQueue];
     if (queued_ - done_ == kQueue) p_.bpe.encode(q.key, *q.line, m_.bpe, out_), ++done_;
-    q.key = key_of(text, static_cast<size_t>(limit_ - text.data()));
+    q.key = key_of(s.text, static_cast<size_t>(s.limit - s.text.data()));
     q.line = &m_.bpe.cache.line(q.key);
     __builtin_prefetch(q.line);
     ++queued_;
@@ -159,9 +169,7 @@ class Encoder {
   }
 
   void matches(const CompiledStep& c, size_t step, const Stretch& s) {
-    const auto emit = [&](size_t begin, size_t end) {
-      split(step + 1, {s.text.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
-    };
+    const auto emit = [&](size_t begin, size_t end) { split(step + 1, s.part(begin, end)); };
     const bool invert = c.step.invert;
     // The part before, which may still grow.
     size_t begin = 0, end = 0;
@@ -196,15 +204,10 @@ class Encoder {
     if (open) emit(begin, end);
   }
 
-  void byte_level(const CompiledStep& c, size_t step, const Stretch& s) {
+  void byte_level(const CompiledStep& c, size_t step, Stretch s) {
     if (c.step.prefix_space && !s.continued && s.text[0] != ' ') {
-      std::string& text = m_.steps[step];
-      text.assign(" ").append(s.text);
-      const char* const limit = limit_;
-      limit_ = text.data() + text.size();
-      c.step.use_regex ? matches(c, step, {text, s.at_start, s.continued}) : split(step + 1, {text, s.at_start, false});
-      limit_ = limit;
-      return;
+      m_.steps[step].assign(" ").append(s.text);
+      s = {m_.steps[step], s.at_start, s.continued};
     }
     c.step.use_regex ? matches(c, step, s) : split(step + 1, s);
   }
@@ -217,18 +220,13 @@ class Encoder {
     const bool wanted = c.step.prepend == Prepend::kAlways || (c.step.prepend == Prepend::kFirst && s.at_start);
     if (wanted && !marked && !s.continued) text += mark;
     replace_all(text, s.text, " ", mark);
-    const char* const limit = limit_;
-    limit_ = text.data() + text.size();
-    const std::string_view whole = text;
-    size_t begin = 0;
-    while (c.step.split && begin < whole.size()) {
-      const size_t end =
-          std::min(whole.find(mark, begin + (whole.substr(begin).starts_with(mark) ? mark.size() : 0)), whole.size());
-      split(step + 1, {whole.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
-      begin = end;
+    const Stretch whole(text, s.at_start, s.continued);
+    if (!c.step.split) return split(step + 1, whole);
+    for (size_t begin = 0, end; begin < text.size(); begin = end) {
+      end = std::min(text.find(mark, begin + (text.compare(begin, mark.size(), mark) == 0 ? mark.size() : 0)),
+                     text.size());
+      split(step + 1, whole.part(begin, end));
     }
-    if (begin < whole.size()) split(step + 1, {whole, s.at_start, s.continued});
-    limit_ = limit;
   }
 
   /// Short pieces whose lines of the cache are being fetched.
@@ -241,7 +239,6 @@ class Encoder {
   const Parts& p_;
   Memory& m_;
   std::vector<int32_t>& out_;
-  const char* limit_ = nullptr;  // the end of the buffer of the current text
   bool valid_ = false;
   Queued queue_[kQueue];
   size_t queued_ = 0, done_ = 0;
