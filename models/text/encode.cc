@@ -7,7 +7,6 @@
 #include "models/text/unicode.h"
 
 namespace weft::text {
-namespace {
 
 void replace_all(std::string& out, std::string_view text, std::string_view from, std::string_view to) {
   for (size_t at; (at = text.find(from)) != text.npos; text.remove_prefix(at + from.size())) {
@@ -16,6 +15,8 @@ void replace_all(std::string& out, std::string_view text, std::string_view from,
   }
   out += text;
 }
+
+namespace {
 
 /// A stretch of text on its way through the steps.
 struct Stretch {

@@ -71,6 +71,9 @@ using Ranges = std::vector<std::pair<size_t, size_t>>;
 void encode(const Parts& parts, std::string_view text, const Ranges& specials, bool continued,
             std::vector<int32_t>& out);
 
+/// Appends `text` with `to` instead of each `from`, which is not empty.
+void replace_all(std::string& out, std::string_view text, std::string_view from, std::string_view to);
+
 /// Applies one step of a decoder to a text.
 void decode_step(const DecodeStep& step, std::string& text);
 
