@@ -41,7 +41,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::open(const std::string& path, const 
   WEFT_CHECK_AS(kNotFound, io::exists(path), path, ": no such file; need tokenizer.json or a .gguf file");
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path;
   WEFT_CHECK_AS(kNotFound, io::exists(file), path, ": there is no tokenizer.json; need one, or a .gguf file");
-  if (file.ends_with(".gguf")) return std::make_shared<Tokenizer>(read_gguf_tokenizer(file, pre));
+  if (io::is_gguf(file)) return std::make_shared<Tokenizer>(read_gguf_tokenizer(file, pre));
   WEFT_CHECK(pre.empty(), file, ": --pre names the pattern of a GGUF file; drop it");
   Description d = read_tokenizer_json(io::read_file(file, int64_t{1} << 30), file);
   d.end_of_text = end_id(d, io::folder_of(file));
