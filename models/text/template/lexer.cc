@@ -32,7 +32,7 @@ class Lexer {
 
   std::vector<TemplateToken> run() {
     while (at_ < s_.size()) {
-      text();
+      data(next_tag());
       if (at_ >= s_.size()) break;
       switch (s_[at_ + 1]) {
         case '#':
@@ -77,8 +77,8 @@ class Lexer {
     return line + io::leading(text.substr(line), is_space) == text.size() ? text.substr(0, line) : text;
   }
 
-  void text() {
-    const size_t end = next_tag();
+  // The text before the tag at `end`.
+  void data(size_t end) {
     const std::string_view kept = before(std::string_view(s_).substr(at_, end - at_), end);
     if (!kept.empty()) push(TemplateToken::data, std::string(kept));
     skip_to(end);
@@ -124,8 +124,7 @@ class Lexer {
       if (!end) continue;
       skip_to(body);
       close(right, true);
-      const std::string_view kept = before(std::string_view(s_).substr(at_, i - at_), i);
-      if (!kept.empty()) push(TemplateToken::data, std::string(kept));
+      data(i);
       skip_to(end);
       close(end_right, true);
       return true;
