@@ -274,9 +274,7 @@ Value title(In& in, const Value& v, const Arguments& a) {
       ends = is_space(c) || std::string_view("-({[<").find(s[at]) != std::string_view::npos;
       at += n;
     }
-    MarkedText word;
-    word.append(all, begin, at);
-    out.append(*as_text(in.method("capitalize", in.heap.text(std::move(word)), {})));
+    out.append(*as_text(in.method("capitalize", in.heap.text(all.part(begin, at)), {})));
   }
   return in.heap.text(std::move(out));
 }

@@ -18,9 +18,7 @@ MarkedText characters(const MarkedText& t, int64_t begin, int64_t end) {
     if (i == begin) first = at;
     at += io::first_character(s.substr(at)).size;
   }
-  MarkedText part;
-  if (begin < end) part.append(t, first, at);
-  return part;
+  return begin < end ? t.part(first, at) : MarkedText();
 }
 
 }  // namespace

@@ -20,12 +20,6 @@ size_t find_text(std::string_view s, std::string_view what, size_t at) {
   return p ? static_cast<const char*>(p) - s.data() : s.npos;
 }
 
-MarkedText part(const MarkedText& t, size_t begin, size_t end) {
-  MarkedText out;
-  out.append(t, begin, end);
-  return out;
-}
-
 template <bool kLeft, bool kRight>
 Value strip(In& in, const Value& self, const Arguments& a) {
   const std::vector<Value> p = in.bind("strip", a, {"chars"});
@@ -53,7 +47,7 @@ Value strip(In& in, const Value& self, const Arguments& a) {
     if (!goes(s.substr(end - n, n))) break;
     end -= n;
   }
-  return begin == 0 && end == s.size() ? self : in.heap.text(part(t, begin, end));
+  return begin == 0 && end == s.size() ? self : in.heap.text(t.part(begin, end));
 }
 
 // Cuts at runs of blanks.
@@ -67,11 +61,11 @@ Value split_blanks(In& in, const MarkedText& t, int64_t most) {
   for (skip(true); i < s.size(); skip(true)) {
     const size_t begin = i;
     if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
-      parts.push_back(in.heap.text(part(t, begin, s.size())));
+      parts.push_back(in.heap.text(t.part(begin, s.size())));
       break;
     }
     skip(false);
-    parts.push_back(in.heap.text(part(t, begin, i)));
+    parts.push_back(in.heap.text(t.part(begin, i)));
   }
   return in.heap.list(std::move(parts));
 }
@@ -112,10 +106,10 @@ Value split(In& in, const Value& self, const Arguments& a) {
   std::vector<Value> parts;
   size_t begin = 0;
   for (size_t cut : cuts) {
-    parts.push_back(in.heap.text(part(t, begin, cut)));
+    parts.push_back(in.heap.text(t.part(begin, cut)));
     begin = cut + separator.size();
   }
-  parts.push_back(in.heap.text(part(t, begin, s.size())));
+  parts.push_back(in.heap.text(t.part(begin, s.size())));
   return in.heap.list(std::move(parts));
 }
 
@@ -126,7 +120,7 @@ Value splitlines(In& in, const Value& self, const Arguments& a) {
   std::vector<Value> lines;
   for (size_t begin = 0; begin < s.size();) {
     const size_t end = std::min(s.find_first_of("\r\n\v\f", begin), s.size());
-    lines.push_back(in.heap.text(part(t, begin, end)));
+    lines.push_back(in.heap.text(t.part(begin, end)));
     begin = end + 1 + (s.compare(end, 2, "\r\n") == 0);
   }
   return in.heap.list(std::move(lines));
@@ -403,7 +397,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
     if (left < 0) return {};
     for (size_t at = 0; at < s.size();) {
       const size_t n = io::first_character(s.substr(at)).size;
-      if (left-- == 0) return heap.text(part(*t, at, at + n));
+      if (left-- == 0) return heap.text(t->part(at, at + n));
       at += n;
     }
   }
@@ -428,7 +422,7 @@ std::vector<Value> Interpreter::elements(const Value& v) {
     for (size_t i = 0; i < t->size();) {
       const size_t n = io::first_character(std::string_view(t->bytes()).substr(i)).size;
       heap.charge(1);
-      all.push_back(heap.text(part(*t, i, i + n)));
+      all.push_back(heap.text(t->part(i, i + n)));
       i += n;
     }
     return all;
