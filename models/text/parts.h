@@ -26,7 +26,7 @@ struct CompiledStep {
   std::optional<Regex> regex;
 };
 
-/// What one thread needs to encode.
+/// The buffers and caches of one encoding thread.
 struct Memory {
   BpeMemory bpe;
   RegexMemory regex;

@@ -20,7 +20,7 @@ Flags prompt_flags(PromptOptions& o) {
       {"system", &o.system, "with --chat: the system's message"},
       {"chat_template", &o.chat_template,
        "with --chat: a file with a template, or chatml, llama2, llama3, mistral or zephyr; empty: the model's own"},
-      {"raw", &o.raw, "no tokens around the prompt, such as the one that begins a text"},
+      {"raw", &o.raw, "no tokens around the prompt, for example no token that begins a text"},
   };
 }
 

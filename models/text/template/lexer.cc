@@ -84,7 +84,7 @@ class Lexer {
     skip_to(end);
   }
 
-  // Behind the sign and the closing bracket of a tag: skips the blanks that they remove.
+  // After the sign and the closing bracket of a tag: skips the blanks that they remove.
   void close(char sign, bool trims_newline) {
     if (sign == '-') {
       skip_to(at_ + io::leading(std::string_view(s_).substr(at_), is_space));
