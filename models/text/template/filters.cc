@@ -66,7 +66,7 @@ Value length(In& in, const Value& v, const Arguments& a) {
     return static_cast<int64_t>(count_characters(t->bytes()));
   }
   if (const List* l = as_object<List>(v)) return static_cast<int64_t>(l->items.size());
-  if (const Dict* d = as_object<Dict>(v); d && !d->is_namespace) return static_cast<int64_t>(d->items.size());
+  if (const Dict* d = as_mapping(v)) return static_cast<int64_t>(d->items.size());
   if (is_undefined(v)) return int64_t{0};
   in.heap.fail(str_cat("length: got ", kind_of(v), "; need a text, a list or a mapping"));
 }
@@ -96,8 +96,7 @@ Value otherwise(In& in, const Value& v, const Arguments& a) {
 Value items(In& in, const Value& v, const Arguments& a) {
   in.bind("items", a, {});
   if (is_undefined(v)) return in.heap.list();
-  if (const Dict* d = as_object<Dict>(v); !d || d->is_namespace)
-    in.heap.fail(str_cat("items: got ", kind_of(v), "; need a mapping"));
+  if (!as_mapping(v)) in.heap.fail(str_cat("items: got ", kind_of(v), "; need a mapping"));
   return in.method("items", v, {});
 }
 
@@ -331,8 +330,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
     {"upper", as_method<kUpper>},
 };
 
-bool is_mapping(const Value& v) { return as_object<Dict>(v) && !as_object<Dict>(v)->is_namespace; }
-bool is_sequence(const Value& v) { return as_text(v) || as_object<List>(v) || is_mapping(v) || is_undefined(v); }
+bool is_sequence(const Value& v) { return as_text(v) || as_object<List>(v) || as_mapping(v) || is_undefined(v); }
 
 }  // namespace
 
@@ -365,7 +363,7 @@ bool Interpreter::test(const std::string& name, const Value& v, const Arguments&
   if (name == "undefined") return is_undefined(v);
   if (name == "none") return is_none(v);
   if (name == "string") return as_text(v);
-  if (name == "mapping") return is_mapping(v);
+  if (name == "mapping") return as_mapping(v);
   if (is({"iterable", "sequence"})) return is_sequence(v);
   if (name == "boolean") return as<bool>(v);
   if (name == "true") return as<bool>(v) && *as<bool>(v);

@@ -340,7 +340,7 @@ Method find_method(const Value& self, std::string_view name) {
   };
   if (as_text(self)) return in(kTextMethods);
   if (const List* l = as_object<List>(self)) return l->tuple ? nullptr : in(kListMethods);
-  if (const Dict* d = as_object<Dict>(self)) return d->is_namespace ? nullptr : in(kDictMethods);
+  if (as_mapping(self)) return in(kDictMethods);
   return nullptr;
 }
 
@@ -413,7 +413,7 @@ std::vector<Value> Interpreter::elements(const Value& v) {
     heap.charge(static_cast<int64_t>(l->items.size()));
     return l->items;
   }
-  if (const Dict* d = as_object<Dict>(v); d && !d->is_namespace) {
+  if (const Dict* d = as_mapping(v)) {
     heap.charge(static_cast<int64_t>(d->items.size()));
     for (const auto& [key, value] : d->items) all.push_back(key);
     return all;
@@ -439,7 +439,7 @@ bool Interpreter::contains(const Value& in, const Value& what) {
   }
   if (const List* l = as_object<List>(in))
     return std::any_of(l->items.begin(), l->items.end(), [&](const Value& v) { return heap.equal(v, what); });
-  if (Dict* d = as_object<Dict>(in); d && !d->is_namespace) return heap.find(*d, what);
+  if (Dict* d = as_mapping(in)) return heap.find(*d, what);
   if (is_undefined(in)) return false;
   heap.fail(str_cat("got ", kind_of(in), " after 'in'; need a text, a list or a mapping"));
 }

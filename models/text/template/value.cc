@@ -225,7 +225,7 @@ void Heap::print(const Value& v, MarkedText& to, bool quoted, int depth) {
     if (l->tuple && l->items.size() == 1) to.append(",", false);
     return to.append(l->tuple ? ")" : "]", false);
   }
-  if (const Dict* d = as_object<Dict>(v); d && !d->is_namespace) {
+  if (const Dict* d = as_mapping(v)) {
     to.append("{", false);
     for (size_t i = 0; i < d->items.size(); ++i) {
       if (i) to.append(", ", false);
@@ -272,8 +272,8 @@ void Heap::json(const Value& v, const JsonStyle& style, MarkedText& to, int dept
   };
   if (const List* l = as_object<List>(v))
     return each(l->items.size(), "[", "]", [&](size_t i) { json(l->items[i], style, to, depth + 1); });
-  const Dict* d = as_object<Dict>(v);
-  if (!d || d->is_namespace) fail(str_cat("tojson: got ", kind_of(v), "; need a value that JSON has"));
+  const Dict* d = as_mapping(v);
+  if (!d) fail(str_cat("tojson: got ", kind_of(v), "; need a value that JSON has"));
   std::vector<const std::pair<Value, Value>*> items;
   for (const auto& item : d->items) items.push_back(&item);
   if (style.sorted)
