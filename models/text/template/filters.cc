@@ -142,11 +142,9 @@ Value unique(In& in, const Value& v, const Arguments& a) {
   return in.heap.list(std::move(kept));
 }
 
-size_t positional(const Arguments& a) { return a.values.size() - a.names.size(); }
-
 Arguments rest(const Arguments& a, size_t begin) {
   Arguments r = a;
-  r.values.erase(r.values.begin(), r.values.begin() + static_cast<ptrdiff_t>(std::min(begin, positional(a))));
+  r.values.erase(r.values.begin(), r.values.begin() + static_cast<ptrdiff_t>(std::min(begin, a.positional())));
   return r;
 }
 
@@ -156,9 +154,9 @@ std::vector<Value> some_elements(In& in, const Value& v) { return truth(v) ? in.
 // select, reject, selectattr and rejectattr.
 template <bool kAttribute, bool kWanted>
 Value select(In& in, const Value& v, const Arguments& a) {
-  if (kAttribute && positional(a) == 0) in.heap.fail("selectattr: need the name of an attribute");
+  if (kAttribute && a.positional() == 0) in.heap.fail("selectattr: need the name of an attribute");
   const size_t at = kAttribute;  // of the name of the test
-  const bool tested = positional(a) > at;
+  const bool tested = a.positional() > at;
   std::string name;
   if (tested) name = in.text(a.values[at], "select").bytes();
   const Arguments given = rest(a, at + 1);
@@ -174,7 +172,7 @@ Value select(In& in, const Value& v, const Arguments& a) {
 Value map(In& in, const Value& v, const Arguments& a) {
   std::vector<Value> made;
   const std::vector<Value> all = some_elements(in, v);
-  if (a.names.empty() || positional(a) > 0) {
+  if (a.names.empty() || a.positional() > 0) {
     if (a.values.empty()) in.heap.fail("map: need the name of a filter or attribute=");
     const std::string name = in.text(a.values[0], "map").bytes();
     const Arguments given = rest(a, 1);

@@ -510,7 +510,7 @@ Value Interpreter::call_macro(const Function& f, const Arguments& a) {
   const TemplateNode& m = *f.macro;
   if (++calls_ > kMostNesting)
     heap.fail(str_cat("got more than ", kMostNesting, " nested calls of macros; need fewer"));
-  const size_t count = m.names.size(), positional = a.values.size() - a.names.size(), defaults = m.kids.size() - 1;
+  const size_t count = m.names.size(), positional = a.positional(), defaults = m.kids.size() - 1;
   if (positional > count)
     heap.fail(str_cat("macro '", m.text, "' got ", positional, " arguments; need at most ", count));
   std::vector<const Value*> given(count);

@@ -206,7 +206,7 @@ Value capitalize(In& in, const Value& self, const Arguments& a) {
 Value format(In& in, const Value& self, const Arguments& a) {
   const MarkedText& t = *as_text(self);
   const std::string& s = t.bytes();
-  const size_t positional = a.values.size() - a.names.size();
+  const size_t positional = a.positional();
   MarkedText out;
   size_t next = 0;
   for (size_t i = 0; i < s.size(); ++i) {
@@ -474,7 +474,7 @@ Value Interpreter::function(const std::string& name, const Arguments& a) {
   }
   Dict* d = heap.dict();  // namespace, dict
   d->is_namespace = name == "namespace";
-  const size_t positional = a.values.size() - a.names.size();
+  const size_t positional = a.positional();
   if (positional > 1 || (positional == 1 && !as_object<Dict>(a.values[0])))
     heap.fail(str_cat(name, ": got ", kind_of(a.values[0]), "; need names with values"));
   if (positional)
@@ -512,7 +512,7 @@ Value Interpreter::percent(const MarkedText& format, const std::vector<Value>& v
 
 std::vector<Value> Interpreter::bind(const std::string& what, const Arguments& a,
                                      std::initializer_list<std::string_view> parameters) const {
-  const size_t positional = a.values.size() - a.names.size();
+  const size_t positional = a.positional();
   if (positional > parameters.size())
     heap.fail(str_cat(what, ": got ", positional, " arguments; need at most ", parameters.size()));
   std::vector<Value> values(parameters.size());
