@@ -12,7 +12,7 @@ size_t count_characters(std::string_view text);
 /// As str.isspace() of Python.
 bool is_space(uint32_t code);
 
-/// Another case of letters that have one: ASCII, Latin, Greek, Cyrillic and Armenian, one character for one.
+/// Another case of a letter that has one; one character. In Python the upper case of "ß" is "SS".
 uint32_t to_upper(uint32_t code);
 uint32_t to_lower(uint32_t code);
 
