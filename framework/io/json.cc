@@ -81,11 +81,7 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
 std::string json_text(std::string_view bytes) {
   if (is_utf8(bytes) && !bytes.starts_with(kBytes)) return std::string(bytes);
   std::string text(kBytes);
-  for (const char c : bytes) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code >= 0x80) text += static_cast<char>(0xC0 | code >> 6);
-    text += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3F));
-  }
+  for (const char c : bytes) append_character(text, static_cast<unsigned char>(c));
   return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
+#include "framework/io/utf8.h"
 #include "models/text/bytes_as_text.h"
 
 namespace weft::text {
@@ -71,10 +72,7 @@ Bpe::Bpe(const Description& d)
   slot_shift_ = 64 - std::countr_zero(slots_.size());
   for (const Merge& m : d.merges) {
     const auto left = static_cast<uint32_t>(m.left), right = static_cast<uint32_t>(m.right);
-    size_t at = ((uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15u) >> slot_shift_;
-    while (slots_[at].left != kNone && !(slots_[at].left == left && slots_[at].right == right))
-      at = (at + 1) & (slots_.size() - 1);
-    slots_[at] = {left, right, m.rank, m.made};
+    slots_[slot_of(left, right)] = {left, right, m.rank, m.made};
   }
   part_unmergeable(d);
 }
@@ -91,22 +89,14 @@ void Bpe::part_unmergeable(const Description& d) {
   if (!byte_level_) join_all(kRestClass);
   if (!byte_level_ && find("▁") < 0) join_all(kMarkClass);
   for (const Merge& m : d.merges) {
-    const auto bytes = [&](int32_t id) {
-      const auto i = static_cast<size_t>(id);
-      return std::string_view(bytes_).substr(begins_[i], begins_[i + 1] - begins_[i]);
-    };
-    const std::string_view left = bytes(m.left), right = bytes(m.right);
+    const std::string_view left = bytes_of(m.left), right = bytes_of(m.right);
     if (left.empty() || right.empty()) continue;
     if (!byte_level_ && (fallback_byte(left) >= 0 || fallback_byte(right) >= 0)) {
       joined_.assign(joined_.size(), true);
       return;
     }
-    size_t last = left.size() - 1;
-    if (!byte_level_)
-      while (last > 0 && (static_cast<unsigned char>(left[last]) & 0xC0) == 0x80) --last;
-    const int32_t a =
-        byte_level_ ? static_cast<unsigned char>(left[last]) : class_of(code_point(left.substr(last)).code);
-    const int32_t b = byte_level_ ? static_cast<unsigned char>(right[0]) : class_of(code_point(right).code);
+    const int32_t a = byte_level_ ? static_cast<unsigned char>(left.back()) : class_of(io::last_character(left).code);
+    const int32_t b = byte_level_ ? static_cast<unsigned char>(right[0]) : class_of(io::code_point(right).code);
     joined_[static_cast<size_t>(a * kClasses + b)] = true;
   }
 }
@@ -130,19 +120,21 @@ int32_t Bpe::find(std::string_view token) const {
   for (size_t at = io::checksum(token);; ++at) {
     const int32_t id = vocabulary_[at & (vocabulary_.size() - 1)];
     if (id < 0) return -1;
-    const auto i = static_cast<size_t>(id);
-    if (std::string_view(bytes_).substr(begins_[i], begins_[i + 1] - begins_[i]) == token) return id;
+    if (bytes_of(id) == token) return id;
   }
 }
 
+/// The slot of a pair, or the free slot where it would be.
+size_t Bpe::slot_of(uint32_t left, uint32_t right) const {
+  size_t at = ((uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15u) >> slot_shift_;
+  while (slots_[at].left != kNone && !(slots_[at].left == left && slots_[at].right == right))
+    at = (at + 1) & (slots_.size() - 1);
+  return at;
+}
+
 const Bpe::Slot* Bpe::merge(int32_t left, int32_t right) const {
-  const auto l = static_cast<uint32_t>(left), r = static_cast<uint32_t>(right);
-  size_t at = ((uint64_t{l} << 32 | r) * 0x9E3779B97F4A7C15u) >> slot_shift_;
-  for (;; at = (at + 1) & (slots_.size() - 1)) {
-    const Slot& s = slots_[at];
-    if (s.left == l && s.right == r) return &s;
-    if (s.left == kNone) return nullptr;
-  }
+  const Slot& s = slots_[slot_of(static_cast<uint32_t>(left), static_cast<uint32_t>(right))];
+  return s.left == kNone ? nullptr : &s;
 }
 
 void Bpe::encode(std::string_view piece, size_t readable, BpeMemory& memory, std::vector<int32_t>& out) const {
@@ -177,7 +169,7 @@ void Bpe::symbols(std::string_view piece, std::vector<int32_t>& out) const {
   }
   bool unknown = false;  // characters without a token, not yet appended
   for (size_t n; !piece.empty(); piece.remove_prefix(n)) {
-    n = code_point(piece).size;
+    n = io::code_point(piece).size;
     const int32_t id = n == 1 ? byte_ids_[static_cast<unsigned char>(piece[0])] : find(piece.substr(0, n));
     if (id >= 0) {
       if (unknown) out.push_back(unk_);
@@ -206,6 +198,10 @@ void Bpe::merge_piece(std::string_view piece, BpeMemory& memory, std::vector<int
   } else if (piece.size() > PieceCache::kLongest) {
     return merge_parts(piece, memory, out);
   }
+  merge_symbols(piece, memory, out);
+}
+
+void Bpe::merge_symbols(std::string_view piece, BpeMemory& memory, std::vector<int32_t>& out) const {
   memory.ids.clear();
   symbols(piece, memory.ids);
   if (memory.ids.size() <= kShort) return merge_short(memory.ids.data(), memory.ids.size(), out);
@@ -217,25 +213,19 @@ void Bpe::merge_parts(std::string_view piece, BpeMemory& memory, std::vector<int
   size_t begin = 0;
   const auto emit = [&](size_t end) {
     const std::string_view part = piece.substr(begin, end - begin);
-    if (part.size() <= PieceCache::kLongest) {
+    if (part.size() <= PieceCache::kLongest)
       encode(part, piece.size() - begin, memory, out);
-    } else {
-      memory.ids.clear();
-      symbols(part, memory.ids);
-      if (memory.ids.size() <= kShort)
-        merge_short(memory.ids.data(), memory.ids.size(), out);
-      else
-        merge_long(memory, out);
-    }
+    else
+      merge_symbols(part, memory, out);
     begin = end;
   };
   if (byte_level_) {
     for (size_t i = 1; i < piece.size(); ++i)
       if (parted(static_cast<unsigned char>(piece[i - 1]), static_cast<unsigned char>(piece[i]))) emit(i);
   } else {
-    CodePoint c = code_point(piece);
+    io::CodePoint c = io::code_point(piece);
     for (size_t i = c.size; i < piece.size();) {
-      const CodePoint d = code_point(piece.substr(i));
+      const io::CodePoint d = io::code_point(piece.substr(i));
       if (parted(c.code, d.code)) emit(i);
       c = d;
       i += d.size;

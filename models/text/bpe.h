@@ -81,12 +81,18 @@ class Bpe {
   };
   void encode_new(const PieceCache::Key& key, PieceCache::Line& line, BpeMemory& memory,
                   std::vector<int32_t>& out) const;
+  std::string_view bytes_of(int32_t id) const {
+    const auto i = static_cast<size_t>(id);
+    return std::string_view(bytes_).substr(begins_[i], begins_[i + 1] - begins_[i]);
+  }
+  size_t slot_of(uint32_t left, uint32_t right) const;
   const Slot* merge(int32_t left, int32_t right) const;
   int32_t class_of(uint32_t code) const;
   void part_unmergeable(const Description& d);
   void symbols(std::string_view piece, std::vector<int32_t>& out) const;
   void merge_piece(std::string_view piece, BpeMemory& memory, std::vector<int32_t>& out) const;
   void merge_parts(std::string_view piece, BpeMemory& memory, std::vector<int32_t>& out) const;
+  void merge_symbols(std::string_view piece, BpeMemory& memory, std::vector<int32_t>& out) const;
   void merge_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const;
   void merge_long(BpeMemory& memory, std::vector<int32_t>& out) const;
 

@@ -1,7 +1,7 @@
 #include "models/text/bytes_as_text.h"
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "framework/io/utf8.h"
 
@@ -27,11 +27,18 @@ constexpr ByteTable kBytes;
 std::optional<std::string> bytes_of_text(std::string_view token) {
   std::string out;
   while (!token.empty()) {
-    const CodePoint c = code_point(token);
+    const io::CodePoint c = io::first_character(token);
     if (c.code >= kBytes.byte.size() || kBytes.byte[c.code] < 0) return std::nullopt;
     out += static_cast<char>(kBytes.byte[c.code]);
     token.remove_prefix(c.size);
   }
+  return out;
+}
+
+std::string text_of_byte(unsigned char byte) {
+  std::string out;
+  const auto at = std::find(kBytes.byte.begin(), kBytes.byte.end(), byte);
+  io::append_character(out, static_cast<uint32_t>(at - kBytes.byte.begin()));
   return out;
 }
 
@@ -40,29 +47,6 @@ int fallback_byte(std::string_view t) {
   const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
   const int high = digit(t[3]), low = digit(t[4]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-size_t ascii_length(std::string_view text) {
-  size_t i = 0;
-  for (uint64_t word; i + 8 <= text.size(); i += 8) {
-    std::memcpy(&word, text.data() + i, 8);
-    if (word & 0x8080808080808080u) break;
-  }
-  while (i < text.size() && static_cast<signed char>(text[i]) >= 0) ++i;
-  return i;
-}
-
-size_t valid_length(std::string_view text) {
-  size_t i = 0;
-  while (true) {
-    i += ascii_length(text.substr(i));
-    while (i < text.size() && static_cast<signed char>(text[i]) < 0) {
-      const size_t n = io::utf8_length(text.substr(i));
-      if (n == 0) return i;
-      i += n;
-    }
-    if (i == text.size()) return i;
-  }
 }
 
 }  // namespace weft::text

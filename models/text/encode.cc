@@ -2,12 +2,11 @@
 #include <algorithm>
 
 #include "framework/base/error.h"
-#include "models/text/bytes_as_text.h"
+#include "framework/io/utf8.h"
 #include "models/text/parts.h"
 #include "models/text/unicode.h"
 
 namespace weft::text {
-namespace {
 
 void replace_all(std::string& out, std::string_view text, std::string_view from, std::string_view to) {
   for (size_t at; (at = text.find(from)) != text.npos; text.remove_prefix(at + from.size())) {
@@ -17,11 +16,24 @@ void replace_all(std::string& out, std::string_view text, std::string_view from,
   out += text;
 }
 
+namespace {
+
 /// A stretch of text on its way through the steps.
 struct Stretch {
   std::string_view text;
-  bool at_start;   // at the start of the document
-  bool continued;  // its beginning was cut off, so it gets no prefix
+  bool at_start;      // at the start of the document
+  bool continued;     // its beginning was cut off, so it gets no prefix
+  const char* limit;  // the end of the buffer of the text
+
+  Stretch(std::string_view whole, bool at_start, bool continued)
+      : text(whole), at_start(at_start), continued(continued), limit(whole.data() + whole.size()) {}
+  Stretch part(size_t begin, size_t end) const {
+    Stretch p = *this;
+    p.text = text.substr(begin, end - begin);
+    p.at_start = at_start && begin == 0;
+    p.continued = continued && begin == 0;
+    return p;
+  }
 };
 
 class Encoder {
@@ -29,7 +41,7 @@ class Encoder {
   Encoder(const Parts& parts, Memory& memory, std::vector<int32_t>& out) : p_(parts), m_(memory), out_(out) {}
 
   void document(std::string_view text, const Ranges& specials, bool continued) {
-    valid_ = valid_length(text) == text.size();
+    valid_ = io::is_utf8(text);
     const auto allowed = [&](const AddedToken& t, size_t begin, size_t end) {
       if (!t.special) return true;
       const auto r = std::upper_bound(specials.begin(), specials.end(), std::pair(begin, text.size() + 1));
@@ -45,18 +57,18 @@ class Encoder {
   void added(const AddedTokens& tokens, const Stretch& s, bool specials, Allowed&& allowed, Rest&& rest) {
     const std::string_view text = s.text;
     const auto between = [&](size_t begin, size_t end) {
-      if (begin < end) rest({text.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
+      if (begin < end) rest(s.part(begin, end));
     };
     if (!specials && !tokens.any_plain()) return between(0, text.size());
     size_t done = 0;
     AddedTokens::Found f;
     for (size_t from = 0; tokens.find(text, from, specials, allowed, &f);) {
       from = f.end;
-      if (f.token->single_word && ((f.begin > 0 && is_word(last_character(text.substr(0, f.begin)).code)) ||
-                                   (f.end < text.size() && is_word(first_character(text.substr(f.end)).code))))
+      if (f.token->single_word && ((f.begin > 0 && is_word(io::last_character(text.substr(0, f.begin)).code)) ||
+                                   (f.end < text.size() && is_word(io::first_character(text.substr(f.end)).code))))
         continue;
-      if (f.token->lstrip) f.begin = std::max(f.begin - white_suffix(text.substr(0, f.begin)), done);
-      if (f.token->rstrip) f.end += white_prefix(text.substr(f.end));
+      if (f.token->lstrip) f.begin = std::max(f.begin - io::trailing(text.substr(0, f.begin), is_white), done);
+      if (f.token->rstrip) f.end += io::leading(text.substr(f.end), is_white);
       between(done, f.begin);
       flush();
       out_.push_back(f.token->id);
@@ -68,8 +80,8 @@ class Encoder {
   /// Bytes that are no UTF-8 are pieces of their own.
   void valid(Stretch s) {
     while (true) {
-      const size_t n = valid_ ? s.text.size() : valid_length(s.text);
-      if (n > 0) normalize({s.text.substr(0, n), s.at_start, s.continued});
+      const size_t n = valid_ ? s.text.size() : io::valid_utf8_length(s.text);
+      if (n > 0) normalize(s.part(0, n));
       if (n == s.text.size()) return;
       flush();
       p_.bpe.encode_byte(static_cast<unsigned char>(s.text[n]), out_);
@@ -78,17 +90,16 @@ class Encoder {
   }
 
   void normalize(const Stretch& s) {
-    const std::string_view text = normalized(p_.d.normal, s.text, s.continued, m_.normal);
-    limit_ = text.data() + text.size();
-    if (p_.normal.empty()) return split(0, {text, s.at_start, s.continued});
+    const Stretch n(normalized(p_.d.normal, s.text, s.continued, m_.normal), s.at_start, s.continued);
+    if (p_.normal.empty()) return split(0, n);
     added(
-        p_.normal, {text, s.at_start, s.continued}, false,
-        [](const AddedToken& t, size_t, size_t) { return !t.special; }, [&](const Stretch& rest) { split(0, rest); });
+        p_.normal, n, false, [](const AddedToken& t, size_t, size_t) { return !t.special; },
+        [&](const Stretch& rest) { split(0, rest); });
   }
 
   void split(size_t step, const Stretch& s) {
     if (s.text.empty()) return;
-    if (step == p_.steps.size()) return piece(s.text);
+    if (step == p_.steps.size()) return piece(s);
     const CompiledStep& c = p_.steps[step];
     switch (c.step.kind) {
       case SplitStep::Kind::kByteLevel:
@@ -102,14 +113,14 @@ class Encoder {
     }
   }
 
-  void piece(std::string_view text) {
-    if (text.size() > PieceCache::kLongest) {
+  void piece(const Stretch& s) {
+    if (s.text.size() > PieceCache::kLongest) {
       flush();
-      return p_.bpe.encode(text, text.size(), m_.bpe, out_);
+      return p_.bpe.encode(s.text, s.text.size(), m_.bpe, out_);
     }
     Queued& q = queue_[queued_ % kQueue];
     if (queued_ - done_ == kQueue) p_.bpe.encode(q.key, *q.line, m_.bpe, out_), ++done_;
-    q.key = key_of(text, static_cast<size_t>(limit_ - text.data()));
+    q.key = key_of(s.text, static_cast<size_t>(s.limit - s.text.data()));
     q.line = &m_.bpe.cache.line(q.key);
     __builtin_prefetch(q.line);
     ++queued_;
@@ -135,7 +146,7 @@ class Encoder {
     };
     if (c.step.kind == SplitStep::Kind::kDigits) {
       for (size_t i = 0; i < n;) {
-        const CodePoint p = code_point(text.substr(i));
+        const io::CodePoint p = io::code_point(text.substr(i));
         if (p.code < 0x80 ? p.code - '0' < 10 : is_numeric(p.code)) found(i, i + p.size);
         i += p.size;
       }
@@ -152,16 +163,14 @@ class Encoder {
         if (!c.regex->find(text, from, m_.regex, &m)) break;
         found(m.begin, m.end);
         // After an empty match the search goes on at the next character.
-        from = m.end > m.begin ? m.end : m.end < n ? m.end + code_point(text.substr(m.end)).size : n + 1;
+        from = m.end > m.begin ? m.end : m.end < n ? m.end + io::code_point(text.substr(m.end)).size : n + 1;
       }
     }
     if (done < n) visit(done, n, false);
   }
 
   void matches(const CompiledStep& c, size_t step, const Stretch& s) {
-    const auto emit = [&](size_t begin, size_t end) {
-      split(step + 1, {s.text.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
-    };
+    const auto emit = [&](size_t begin, size_t end) { split(step + 1, s.part(begin, end)); };
     const bool invert = c.step.invert;
     // The part before, which may still grow.
     size_t begin = 0, end = 0;
@@ -196,15 +205,10 @@ class Encoder {
     if (open) emit(begin, end);
   }
 
-  void byte_level(const CompiledStep& c, size_t step, const Stretch& s) {
+  void byte_level(const CompiledStep& c, size_t step, Stretch s) {
     if (c.step.prefix_space && !s.continued && s.text[0] != ' ') {
-      std::string& text = m_.steps[step];
-      text.assign(" ").append(s.text);
-      const char* const limit = limit_;
-      limit_ = text.data() + text.size();
-      c.step.use_regex ? matches(c, step, {text, s.at_start, s.continued}) : split(step + 1, {text, s.at_start, false});
-      limit_ = limit;
-      return;
+      m_.steps[step].assign(" ").append(s.text);
+      s = {m_.steps[step], s.at_start, s.continued};
     }
     c.step.use_regex ? matches(c, step, s) : split(step + 1, s);
   }
@@ -217,18 +221,13 @@ class Encoder {
     const bool wanted = c.step.prepend == Prepend::kAlways || (c.step.prepend == Prepend::kFirst && s.at_start);
     if (wanted && !marked && !s.continued) text += mark;
     replace_all(text, s.text, " ", mark);
-    const char* const limit = limit_;
-    limit_ = text.data() + text.size();
-    const std::string_view whole = text;
-    size_t begin = 0;
-    while (c.step.split && begin < whole.size()) {
-      const size_t end =
-          std::min(whole.find(mark, begin + (whole.substr(begin).starts_with(mark) ? mark.size() : 0)), whole.size());
-      split(step + 1, {whole.substr(begin, end - begin), s.at_start && begin == 0, s.continued && begin == 0});
-      begin = end;
+    const Stretch whole(text, s.at_start, s.continued);
+    if (!c.step.split) return split(step + 1, whole);
+    for (size_t begin = 0, end; begin < text.size(); begin = end) {
+      end = std::min(text.find(mark, begin + (text.compare(begin, mark.size(), mark) == 0 ? mark.size() : 0)),
+                     text.size());
+      split(step + 1, whole.part(begin, end));
     }
-    if (begin < whole.size()) split(step + 1, {whole, s.at_start, s.continued});
-    limit_ = limit;
   }
 
   /// Short pieces whose lines of the cache are being fetched.
@@ -241,7 +240,6 @@ class Encoder {
   const Parts& p_;
   Memory& m_;
   std::vector<int32_t>& out_;
-  const char* limit_ = nullptr;  // the end of the buffer of the current text
   bool valid_ = false;
   Queued queue_[kQueue];
   size_t queued_ = 0, done_ = 0;
@@ -290,8 +288,8 @@ std::string_view normalized(const std::vector<NormalStep>& steps, std::string_vi
         break;
       }
       case NormalStep::Kind::kStrip:
-        if (s.left && !continued) text.remove_prefix(white_prefix(text));
-        if (s.right) text.remove_suffix(white_suffix(text));
+        if (s.left && !continued) text.remove_prefix(io::leading(text, is_white));
+        if (s.right) text.remove_suffix(io::trailing(text, is_white));
         break;
     }
   }

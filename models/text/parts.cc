@@ -8,12 +8,10 @@
 namespace weft::text {
 namespace {
 
-void replace_in(std::string& text, const std::string& from, const std::string& to) {
+void replace_in(std::string& text, std::string_view from, std::string_view to) {
   std::string out;
-  size_t begin = 0;
-  for (size_t at = 0; (at = text.find(from, begin)) != text.npos; begin = at + from.size())
-    out.append(text, begin, at - begin).append(to);
-  if (begin) text = out.append(text, begin);
+  replace_all(out, text, from, to);
+  text = std::move(out);
 }
 
 }  // namespace

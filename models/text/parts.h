@@ -26,7 +26,7 @@ struct CompiledStep {
   std::optional<Regex> regex;
 };
 
-/// What one thread needs to encode.
+/// The buffers and caches of one encoding thread.
 struct Memory {
   BpeMemory bpe;
   RegexMemory regex;
@@ -70,6 +70,9 @@ using Ranges = std::vector<std::pair<size_t, size_t>>;
 /// Appends the ids of a text. Special tokens are found within `specials`. `continued`: the text begins in the middle.
 void encode(const Parts& parts, std::string_view text, const Ranges& specials, bool continued,
             std::vector<int32_t>& out);
+
+/// Appends `text` with `to` instead of each `from`, which is not empty.
+void replace_all(std::string& out, std::string_view text, std::string_view from, std::string_view to);
 
 /// Applies one step of a decoder to a text.
 void decode_step(const DecodeStep& step, std::string& text);

@@ -12,7 +12,7 @@ struct Pattern {
   const char* name;
   const char* expression;
   Scanner scan;  // null: none
-  /// A line end between a visible ASCII character and an ASCII letter ends a piece, whatever surrounds the three. The
+  /// A line end between a visible ASCII character and an ASCII letter ends a piece in any surrounding text. The
   /// expression matches every character.
   bool cut_at_lines;
 };

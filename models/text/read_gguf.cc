@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
 #include "framework/io/gguf.h"
-#include "models/text/bytes_as_text.h"
+#include "framework/io/utf8.h"
 #include "models/text/description.h"
 #include "models/text/patterns.h"
 
@@ -55,46 +55,30 @@ constexpr const char* kDeepseekPatterns[] = {
     "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+",
 };
 
-void add_step(Description* d, const std::string& expression) {
-  SplitStep s{};
-  s.kind = SplitStep::Kind::kPattern;
-  s.pattern = expression;
-  d->split.push_back(std::move(s));
-}
-
-void add_digits(Description* d, Behavior behavior) {
-  SplitStep s{};
-  s.kind = SplitStep::Kind::kDigits;
-  s.behavior = behavior;
-  d->split.push_back(std::move(s));
-}
-
 /// Steps of the pre-tokenizer for a name; false for an unknown one. Sets whether llama.cpp treats it as Llama 3.
 bool set_pre(const std::string& pre, Description* d, bool* llama3) {
+  using Kind = SplitStep::Kind;
   const std::string key = "|" + pre + "|";
   d->byte_level = true;
   if (pre == "deepseek-llm") {
-    for (const char* p : kDeepseekPatterns) add_step(d, p);
-    add_digits(d, Behavior::kContiguous);
+    for (const char* p : kDeepseekPatterns) d->split.push_back({.kind = Kind::kPattern, .pattern = p});
+    d->split.push_back({.kind = Kind::kDigits, .behavior = Behavior::kContiguous});
     d->style = "deepseek";
   } else {
     const Pre* found = nullptr;
     for (const Pre& p : kPres)
       if (pre.find('|') == pre.npos && std::string_view(p.names).find(key) != std::string_view::npos) found = &p;
     if (!found) return false;
-    if (found->digits) add_digits(d, Behavior::kIsolated);
+    if (found->digits) d->split.push_back({.kind = Kind::kDigits, .behavior = Behavior::kIsolated});
     for (const Pattern& p : patterns())
       if (found->pattern == std::string_view(p.name)) {
-        add_step(d, p.expression);
+        d->split.push_back({.kind = Kind::kPattern, .pattern = p.expression});
         break;
       }
     d->style = found->pattern;
     *llama3 = found->llama3;
   }
-  SplitStep s{};
-  s.kind = SplitStep::Kind::kByteLevel;
-  s.use_regex = false;
-  d->split.push_back(std::move(s));
+  d->split.push_back({.kind = Kind::kByteLevel, .use_regex = false});
   return true;
 }
 
@@ -187,7 +171,7 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre_
   d.tokens.resize(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     const std::string_view t = tokens[i];
-    WEFT_CHECK(valid_length(t) == t.size(), path, ": tokenizer.ggml.tokens[", i, "] is not UTF-8");
+    WEFT_CHECK(io::is_utf8(t), path, ": tokenizer.ggml.tokens[", i, "] is not UTF-8");
     const auto id = static_cast<int32_t>(i);
     if (types[i] == kControl || types[i] == kUserDefined) {
       if (!t.empty()) d.added.push_back({std::string(t), id, types[i] == kControl, false, false, false, false});

@@ -6,7 +6,7 @@
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
 #include "framework/io/json.h"
-#include "models/text/bytes_as_text.h"
+#include "framework/io/utf8.h"
 #include "models/text/description.h"
 #include "models/text/patterns.h"
 
@@ -124,9 +124,19 @@ std::string pattern_of(Object& o, const char* key, bool* regex) {
   return out;
 }
 
+/// Replace of a normaliser and of a decoder: a text, and the text that replaces it.
+template <class Step>
+void read_replace(Object& o, Step* s) {
+  bool regex = false;
+  s->from = pattern_of(o, "pattern", &regex);
+  s->to = o.text("content");
+  WEFT_CHECK_AS(kUnimplemented, !regex && !s->from.empty(), o.file(), ": ", o.field("pattern"),
+                regex ? " is a regular expression" : " is empty", "; need a text");
+}
+
 std::string one_character(Object& o, const char* key, const char* absent = nullptr) {
   std::string c = o.text(key, absent);
-  WEFT_CHECK(!c.empty() && code_point(c).size == c.size(), o.file(), ": ", o.field(key), " is '", c.substr(0, 60),
+  WEFT_CHECK(!c.empty() && io::code_point(c).size == c.size(), o.file(), ": ", o.field(key), " is '", c.substr(0, 60),
              "'; need one character");
   return c;
 }
@@ -143,13 +153,7 @@ void read_normalizer(Object& root, Description* d) {
     constexpr const char* kTypes[] = {"NFC", "NFD", "NFKC", "NFKD", "Prepend", "Replace", "Strip"};
     NormalStep s{static_cast<NormalStep::Kind>(o.choice("type", kTypes)), {}, {}};
     if (s.kind == NormalStep::Kind::kPrepend) s.to = o.text("prepend");
-    if (s.kind == NormalStep::Kind::kReplace) {
-      bool regex = false;
-      s.from = pattern_of(o, "pattern", &regex);
-      s.to = o.text("content");
-      WEFT_CHECK_AS(kUnimplemented, !regex && !s.from.empty(), o.file(), ": ", o.field("pattern"),
-                    regex ? " is a regular expression" : " is empty", "; need a text");
-    }
+    if (s.kind == NormalStep::Kind::kReplace) read_replace(o, &s);
     if (s.kind == NormalStep::Kind::kStrip) s.left = o.flag("strip_left", true), s.right = o.flag("strip_right", true);
     o.finish();
     d->normal.push_back(std::move(s));
@@ -212,14 +216,9 @@ void read_decoder(Object& root, Description* d) {
         s.start = o.whole("start", 1 << 20);
         s.stop = o.whole("stop", 1 << 20);
         break;
-      case DecodeStep::Kind::kReplace: {
-        bool regex = false;
-        s.from = pattern_of(o, "pattern", &regex);
-        s.to = o.text("content");
-        WEFT_CHECK_AS(kUnimplemented, !regex && !s.from.empty(), o.file(), ": ", o.field("pattern"),
-                      regex ? " is a regular expression" : " is empty", "; need a text");
+      case DecodeStep::Kind::kReplace:
+        read_replace(o, &s);
         break;
-      }
       case DecodeStep::Kind::kMetaspace:
         s.from = one_character(o, "replacement", "▁");
         s.drop_first = prepend_of(o) != Prepend::kNever;

@@ -22,8 +22,8 @@ class RegexMemory {
 
 class Regex {
  public:
-  /// Throws "WHERE: ..." for an expression that PCRE2 does not read. \s, \S and \w mean what they mean in Oniguruma,
-  /// the library of `tokenizers`.
+  /// Throws "WHERE: ..." for an expression that PCRE2 does not read. \s, \S and \w have the meaning of Oniguruma, the
+  /// library of `tokenizers`.
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&& o) noexcept : code_(o.code_), pattern_(std::move(o.pattern_)) { o.code_ = nullptr; }

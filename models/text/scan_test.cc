@@ -64,7 +64,7 @@ TEST(Scan, AsciiNeedsNoExpression) {
   }
 }
 
-TEST(Regex, SpacesAndWordsAreThoseOfOniguruma) {
+TEST(Regex, HasTheSpacesAndWordsOfOniguruma) {
   RegexMemory memory;
   Regex::Match m;
   const Regex space("^\\s$", "test"), no_space("[^\\s]", "test"), word("^\\w$", "test");

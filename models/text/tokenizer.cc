@@ -8,6 +8,7 @@
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "models/text/parts.h"
+#include "models/text/token_text.h"
 
 namespace weft::text {
 namespace {
@@ -16,12 +17,7 @@ namespace {
 std::string named_end(const std::string& folder) {
   const std::string path = folder + "/tokenizer_config.json";
   if (!io::exists(path) || io::is_folder(path)) return "";
-  const io::Json json = io::parse_json(io::read_file(path, int64_t{64} << 20), path);
-  if (!json.is_object()) return "";
-  const auto end = json.find("eos_token");
-  if (end == json.end()) return "";
-  if (end->is_object() && end->contains("content") && (*end)["content"].is_string()) return (*end)["content"];
-  return end->is_string() ? end->get<std::string>() : "";
+  return token_text(io::parse_json(io::read_file(path, int64_t{64} << 20), path), "eos_token");
 }
 
 /// The end token of the usual names, for a tokenizer.json alone.
@@ -45,7 +41,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::open(const std::string& path, const 
   WEFT_CHECK_AS(kNotFound, io::exists(path), path, ": no such file; need tokenizer.json or a .gguf file");
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path;
   WEFT_CHECK_AS(kNotFound, io::exists(file), path, ": there is no tokenizer.json; need one, or a .gguf file");
-  if (file.ends_with(".gguf")) return std::make_shared<Tokenizer>(read_gguf_tokenizer(file, pre));
+  if (io::is_gguf(file)) return std::make_shared<Tokenizer>(read_gguf_tokenizer(file, pre));
   WEFT_CHECK(pre.empty(), file, ": --pre names the pattern of a GGUF file; drop it");
   Description d = read_tokenizer_json(io::read_file(file, int64_t{1} << 30), file);
   d.end_of_text = end_id(d, io::folder_of(file));

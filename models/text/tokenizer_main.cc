@@ -12,11 +12,6 @@ namespace {
 
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
 
-void encode(const Tokenizer& t, const std::string& text, bool special, std::vector<int32_t>* ids) {
-  const Segment part{text, special};
-  *ids = t.encode({&part, 1}, special);
-}
-
 std::vector<int32_t> ids_of(const std::string& text) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < text.size();) {
@@ -64,10 +59,9 @@ int run(int argc, char** argv) {
                          write_output(special ? t->decode(ids) : t->decode_plain(ids));
                          return 0;
                        }
-                       std::vector<int32_t> ids;
-                       encode(*t, input, special, &ids);
+                       const Segment part{input, special};
                        std::string out;
-                       for (int32_t id : ids)
+                       for (int32_t id : t->encode({&part, 1}, special))
                          out += (out.empty() ? "" : " ") + (tokens ? t->token(id) : std::to_string(id));
                        write_output(out + "\n");
                        return 0;

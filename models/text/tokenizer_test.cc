@@ -134,6 +134,14 @@ TEST(TokenizerJson, AddedTokens) {
   EXPECT_EQ(ids(j, "cdcd"), (Ids{14, 3}));  // the longest one
 }
 
+/// ByteFallback makes bytes, which ByteLevel reads as characters.
+TEST(TokenizerJson, ByteLevelKeepsBytesThatAreNoCharacter) {
+  Json j = small();
+  j["model"]["vocab"]["<0xC4>"] = 14;
+  j["decoder"] = Json::parse(R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "ByteLevel"}]})");
+  EXPECT_EQ(tokenizer_of(j).decode(Ids{4, 14}), " \xC4");
+}
+
 TEST(TokenizerJson, Refused) {
   struct Row {
     const char* pointer;

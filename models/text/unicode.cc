@@ -11,14 +11,12 @@
 namespace weft::text {
 namespace {
 
-constexpr uint32_t kNoCharacter = 0xFFFD;
-
 /// ASCII characters are starters that compose with no character before them. So a run of other characters, with the
 /// ASCII character before it, is normalised alone.
 size_t plain_prefix(std::string_view text, NormalForm form) {
   size_t i = 0;
   while (true) {
-    i += ascii_length(text.substr(i));
+    i += io::ascii_length(text.substr(i));
     // Below U+0300 all characters are NFC.
     while (form == NormalForm::kNfc && i < text.size() && static_cast<unsigned char>(text[i]) >= 0x80 &&
            static_cast<unsigned char>(text[i]) < 0xCC)
@@ -48,9 +46,7 @@ void append_normal(std::string& out, std::string_view text, NormalForm form) {
       return;
     }
     // The last plain character may compose with the next one.
-    size_t begin = plain;
-    while (begin > 0 && (static_cast<unsigned char>(text[--begin]) & 0xC0) == 0x80) {
-    }
+    const size_t begin = plain > 0 ? plain - io::last_character(text.substr(0, plain)).size : 0;
     out += text.substr(0, begin);
     const size_t end = run_end(text, plain);
     utf8proc_uint8_t* made = nullptr;
@@ -92,37 +88,6 @@ bool is_word(uint32_t code) {
     default:
       return false;
   }
-}
-
-size_t white_prefix(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const CodePoint c = first_character(text.substr(i));
-    if (!is_white(c.code)) break;
-    i += c.size;
-  }
-  return i;
-}
-
-CodePoint first_character(std::string_view text) {
-  return io::utf8_length(text) > 0 ? code_point(text) : CodePoint{kNoCharacter, 1};
-}
-
-CodePoint last_character(std::string_view text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
-  const CodePoint c = first_character(text.substr(begin));
-  return c.size == text.size() - begin ? c : CodePoint{kNoCharacter, 1};
-}
-
-size_t white_suffix(std::string_view text) {
-  size_t at = text.size();
-  while (at > 0) {
-    const CodePoint c = last_character(text.substr(0, at));
-    if (!is_white(c.code)) break;
-    at -= c.size;
-  }
-  return text.size() - at;
 }
 
 }  // namespace weft::text

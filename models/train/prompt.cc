@@ -7,6 +7,7 @@
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "models/text/template/template.h"
+#include "models/text/token_text.h"
 
 namespace weft::train {
 
@@ -18,7 +19,7 @@ Flags prompt_flags(PromptOptions& o) {
       {"system", &o.system, "with --chat: the system's message"},
       {"chat_template", &o.chat_template,
        "with --chat: a file with a template, or chatml, llama2, llama3, mistral or zephyr; empty: the model's own"},
-      {"raw", &o.raw, "no tokens around the prompt, such as the one that begins a text"},
+      {"raw", &o.raw, "no tokens around the prompt, for example no token that begins a text"},
   };
 }
 
@@ -29,16 +30,6 @@ void check_prompt(const PromptOptions& o) {
 }
 
 namespace {
-
-// The text of a field of tokenizer_config.json: a text, or a token with the field "content".
-std::string token_text(const io::Json& config, const char* field) {
-  const auto at = config.find(field);
-  if (at == config.end()) return {};
-  if (at->is_string()) return at->get<std::string>();
-  if (at->is_object() && at->contains("content") && at->at("content").is_string())
-    return at->at("content").get<std::string>();
-  return {};
-}
 
 struct TemplateText {
   std::string source, name;
@@ -52,7 +43,7 @@ std::string template_of(const io::Json& config) {
   if (at->is_string()) return at->get<std::string>();
   if (at->is_array())
     for (const io::Json& t : *at)
-      if (t.is_object() && t.value("name", io::Json()) == "default") return token_text(t, "template");
+      if (t.is_object() && t.value("name", io::Json()) == "default") return text::token_text(t, "template");
   return {};
 }
 
@@ -79,7 +70,7 @@ TemplateText template_of_folder(const std::string& folder) {
     const io::Json config = io::parse_json(io::read_file(config_path), config_path);
     WEFT_CHECK(config.is_object(), config_path, ": need a JSON object");
     for (const char* token : {"bos_token", "eos_token", "unk_token", "pad_token"})
-      if (config.contains(token)) t.tokens[token] = token_text(config, token);
+      if (config.contains(token)) t.tokens[token] = text::token_text(config, token);
     t.source = template_of(config);
   }
   if (io::exists(jinja)) {

@@ -31,7 +31,8 @@ class TextStream {
  public:
   /// `tokenizer` lives longer. `prompt`: the ids before the new ones.
   TextStream(const LoadedModel& model, std::vector<std::string> stops, std::span<const int32_t> prompt);
-  /// Adds a token and returns the text that is certain now: whole characters, without what may begin a stop string.
+  /// Adds a token and returns the text that is certain now: whole characters, without a possible beginning of a stop
+  /// string.
   std::string add(int32_t id);
   /// The rest of the text, after the last token.
   std::string rest();

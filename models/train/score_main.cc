@@ -7,6 +7,7 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/utf8.h"
 #include "models/nn/nn.h"
 #include "models/text/template/unicode.h"
 #include "models/train/generate.h"
@@ -29,12 +30,7 @@ struct Pair {
   std::vector<int32_t> context, continuation;
 };
 Pair pair_of(const LoadedModel& m, std::string context, std::string continuation, const std::string& where) {
-  size_t end = context.size();
-  while (end > 0) {
-    const size_t n = text::jinja::last_character(std::string_view(context).substr(0, end));
-    if (!text::jinja::is_space(std::string_view(context).substr(end - n, n))) break;
-    end -= n;
-  }
+  const size_t end = context.size() - io::trailing(context, text::jinja::is_space);
   continuation.insert(0, context, end);
   context.resize(end);
   WEFT_CHECK(!continuation.empty(), where, ": the continuation is empty; need text");

@@ -2,27 +2,13 @@
 
 #include "framework/base/error.h"
 #include "framework/io/json.h"
+#include "models/text/bytes_as_text.h"
 
 namespace weft::tools {
-namespace {
-
-// GPT-2's characters for bytes in UTF-8: printable bytes of Latin-1 are themselves, and the others in order U+0100 on.
-std::string character_of(int byte) {
-  const auto printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 255 && b != 173); };
-  int code = byte;
-  if (!printable(byte)) {
-    code = 256;
-    for (int b = 0; b < byte; ++b) code += !printable(b);
-  }
-  if (code < 128) return std::string(1, static_cast<char>(code));
-  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
-}
-
-}  // namespace
 
 std::string byte_tokenizer_json() {
   io::OrderedJson vocab = io::OrderedJson::object();
-  for (int b = 0; b < 256; ++b) vocab[character_of(b)] = b;
+  for (int b = 0; b < 256; ++b) vocab[text::text_of_byte(static_cast<unsigned char>(b))] = b;
   const io::OrderedJson level{
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
   const io::OrderedJson json{{"version", "1.0"},
@@ -55,7 +41,8 @@ io::GgufMetadata byte_tokenizer_gguf(int64_t vocab) {
   constexpr int32_t kNormal = 1, kUnused = 5;
   std::vector<std::string> tokens;
   std::vector<int32_t> types;
-  for (int b = 0; b < 256; ++b) tokens.push_back(character_of(b)), types.push_back(kNormal);
+  for (int b = 0; b < 256; ++b)
+    tokens.push_back(text::text_of_byte(static_cast<unsigned char>(b))), types.push_back(kNormal);
   for (int64_t i = 256; i < vocab; ++i) tokens.push_back(str_cat("[unused", i, "]")), types.push_back(kUnused);
   return {{"tokenizer.ggml.model", std::string("gpt2")},
           {"tokenizer.ggml.pre", std::string("gpt-2")},

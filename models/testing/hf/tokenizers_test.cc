@@ -7,6 +7,7 @@
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/utf8.h"
 #include "models/text/tokenizer.h"
 
 namespace weft::text {
@@ -27,19 +28,6 @@ struct Random {
   }
 };
 
-std::string utf8(uint32_t c) {
-  std::string s;
-  if (c < 0x80)
-    s = {char(c)};
-  else if (c < 0x800)
-    s = {char(0xC0 | c >> 6), char(0x80 | (c & 63))};
-  else if (c < 0x10000)
-    s = {char(0xE0 | c >> 12), char(0x80 | (c >> 6 & 63)), char(0x80 | (c & 63))};
-  else
-    s = {char(0xF0 | c >> 18), char(0x80 | (c >> 12 & 63)), char(0x80 | (c >> 6 & 63)), char(0x80 | (c & 63))};
-  return s;
-}
-
 struct Texts {
   io::Json json = io::parse_json(io::read_file(kFolder + "texts.json"), "texts.json");
   std::vector<std::string> fragments = json["fragments"];
@@ -52,7 +40,7 @@ struct Texts {
       const std::string& f = fragments[random(fragments.size())];
       unsigned low = 0, high = 0;
       if (std::sscanf(f.c_str(), "U+%X-%X", &low, &high) == 2)
-        out += utf8(low + unsigned(random(high - low + 1)));
+        io::append_character(out, low + unsigned(random(high - low + 1)));
       else
         out += f;
     }

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/interpreter.h"
 #include "models/text/template/unicode.h"
 
@@ -65,7 +66,7 @@ Value length(In& in, const Value& v, const Arguments& a) {
     return static_cast<int64_t>(count_characters(t->bytes()));
   }
   if (const List* l = as_object<List>(v)) return static_cast<int64_t>(l->items.size());
-  if (const Dict* d = as_object<Dict>(v); d && !d->is_namespace) return static_cast<int64_t>(d->items.size());
+  if (const Dict* d = as_mapping(v)) return static_cast<int64_t>(d->items.size());
   if (is_undefined(v)) return int64_t{0};
   in.heap.fail(str_cat("length: got ", kind_of(v), "; need a text, a list or a mapping"));
 }
@@ -95,8 +96,7 @@ Value otherwise(In& in, const Value& v, const Arguments& a) {
 Value items(In& in, const Value& v, const Arguments& a) {
   in.bind("items", a, {});
   if (is_undefined(v)) return in.heap.list();
-  if (const Dict* d = as_object<Dict>(v); !d || d->is_namespace)
-    in.heap.fail(str_cat("items: got ", kind_of(v), "; need a mapping"));
+  if (!as_mapping(v)) in.heap.fail(str_cat("items: got ", kind_of(v), "; need a mapping"));
   return in.method("items", v, {});
 }
 
@@ -142,11 +142,9 @@ Value unique(In& in, const Value& v, const Arguments& a) {
   return in.heap.list(std::move(kept));
 }
 
-size_t positional(const Arguments& a) { return a.values.size() - a.names.size(); }
-
 Arguments rest(const Arguments& a, size_t begin) {
   Arguments r = a;
-  r.values.erase(r.values.begin(), r.values.begin() + static_cast<ptrdiff_t>(std::min(begin, positional(a))));
+  r.values.erase(r.values.begin(), r.values.begin() + static_cast<ptrdiff_t>(std::min(begin, a.positional())));
   return r;
 }
 
@@ -156,9 +154,9 @@ std::vector<Value> some_elements(In& in, const Value& v) { return truth(v) ? in.
 // select, reject, selectattr and rejectattr.
 template <bool kAttribute, bool kWanted>
 Value select(In& in, const Value& v, const Arguments& a) {
-  if (kAttribute && positional(a) == 0) in.heap.fail("selectattr: need the name of an attribute");
+  if (kAttribute && a.positional() == 0) in.heap.fail("selectattr: need the name of an attribute");
   const size_t at = kAttribute;  // of the name of the test
-  const bool tested = positional(a) > at;
+  const bool tested = a.positional() > at;
   std::string name;
   if (tested) name = in.text(a.values[at], "select").bytes();
   const Arguments given = rest(a, at + 1);
@@ -174,7 +172,7 @@ Value select(In& in, const Value& v, const Arguments& a) {
 Value map(In& in, const Value& v, const Arguments& a) {
   std::vector<Value> made;
   const std::vector<Value> all = some_elements(in, v);
-  if (a.names.empty() || positional(a) > 0) {
+  if (a.names.empty() || a.positional() > 0) {
     if (a.values.empty()) in.heap.fail("map: need the name of a filter or attribute=");
     const std::string name = in.text(a.values[0], "map").bytes();
     const Arguments given = rest(a, 1);
@@ -208,8 +206,8 @@ Value indent(In& in, const Value& v, const Arguments& a) {
 // The number that a text begins and ends with, as int() and float() of Python; false if there is none.
 template <class T>
 bool parse(std::string_view s, T& number) {
-  while (!s.empty() && is_space(s.substr(0, 1))) s.remove_prefix(1);
-  while (!s.empty() && is_space(s.substr(s.size() - 1))) s.remove_suffix(1);
+  while (!s.empty() && is_space(io::first_character(s.substr(0, 1)).code)) s.remove_prefix(1);
+  while (!s.empty() && is_space(io::first_character(s.substr(s.size() - 1)).code)) s.remove_suffix(1);
   if (s.size() > 1 && s[0] == '+' && s[1] != '-') s.remove_prefix(1);
   const auto r = std::from_chars(s.data(), s.data() + s.size(), number);
   return r.ec == std::errc() && r.ptr == s.data() + s.size();
@@ -269,13 +267,11 @@ Value title(In& in, const Value& v, const Arguments& a) {
   MarkedText out;
   for (size_t begin = 0, at = 0; begin < s.size(); begin = at) {
     for (bool ends = false; at < s.size() && !ends;) {
-      const size_t n = character_length(s.substr(at));
-      ends = is_space(s.substr(at, n)) || std::string_view("-({[<").find(s[at]) != std::string_view::npos;
+      const auto [c, n] = io::first_character(s.substr(at));
+      ends = is_space(c) || std::string_view("-({[<").find(s[at]) != std::string_view::npos;
       at += n;
     }
-    MarkedText word;
-    word.append(all, begin, at);
-    out.append(*as_text(in.method("capitalize", in.heap.text(std::move(word)), {})));
+    out.append(*as_text(in.method("capitalize", in.heap.text(all.part(begin, at)), {})));
   }
   return in.heap.text(std::move(out));
 }
@@ -332,8 +328,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
     {"upper", as_method<kUpper>},
 };
 
-bool is_mapping(const Value& v) { return as_object<Dict>(v) && !as_object<Dict>(v)->is_namespace; }
-bool is_sequence(const Value& v) { return as_text(v) || as_object<List>(v) || is_mapping(v) || is_undefined(v); }
+bool is_sequence(const Value& v) { return as_text(v) || as_object<List>(v) || as_mapping(v) || is_undefined(v); }
 
 }  // namespace
 
@@ -366,7 +361,7 @@ bool Interpreter::test(const std::string& name, const Value& v, const Arguments&
   if (name == "undefined") return is_undefined(v);
   if (name == "none") return is_none(v);
   if (name == "string") return as_text(v);
-  if (name == "mapping") return is_mapping(v);
+  if (name == "mapping") return as_mapping(v);
   if (is({"iterable", "sequence"})) return is_sequence(v);
   if (name == "boolean") return as<bool>(v);
   if (name == "true") return as<bool>(v) && *as<bool>(v);

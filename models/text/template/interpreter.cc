@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/unicode.h"
 
 namespace weft::text::jinja {
@@ -15,11 +16,9 @@ MarkedText characters(const MarkedText& t, int64_t begin, int64_t end) {
   size_t at = 0, first = 0;
   for (int64_t i = 0; i < end; ++i) {
     if (i == begin) first = at;
-    at += character_length(s.substr(at));
+    at += io::first_character(s.substr(at)).size;
   }
-  MarkedText part;
-  if (begin < end) part.append(t, first, at);
-  return part;
+  return begin < end ? t.part(first, at) : MarkedText();
 }
 
 }  // namespace
@@ -511,7 +510,7 @@ Value Interpreter::call_macro(const Function& f, const Arguments& a) {
   const TemplateNode& m = *f.macro;
   if (++calls_ > kMostNesting)
     heap.fail(str_cat("got more than ", kMostNesting, " nested calls of macros; need fewer"));
-  const size_t count = m.names.size(), positional = a.values.size() - a.names.size(), defaults = m.kids.size() - 1;
+  const size_t count = m.names.size(), positional = a.positional(), defaults = m.kids.size() - 1;
   if (positional > count)
     heap.fail(str_cat("macro '", m.text, "' got ", positional, " arguments; need at most ", count));
   std::vector<const Value*> given(count);

@@ -17,6 +17,8 @@ struct Scope {
 struct Arguments {
   std::vector<Value> values;
   std::span<const std::string> names = {};
+  /// The number of arguments without a name.
+  size_t positional() const { return values.size() - names.size(); }
 };
 
 class Interpreter {

@@ -4,6 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/unicode.h"
 
 namespace weft::text::jinja {
@@ -31,7 +32,7 @@ class Lexer {
 
   std::vector<TemplateToken> run() {
     while (at_ < s_.size()) {
-      text();
+      data(next_tag());
       if (at_ >= s_.size()) break;
       switch (s_[at_ + 1]) {
         case '#':
@@ -69,41 +70,24 @@ class Lexer {
   std::string_view before(std::string_view text, size_t tag) const {
     const char sign = tag + 2 < s_.size() ? s_[tag + 2] : ' ';
     if (tag >= s_.size()) return text;
-    if (sign == '-') {
-      size_t end = text.size();
-      while (end > 0) {
-        const size_t last = last_character(text.substr(0, end));
-        if (!is_space(text.substr(end - last, last))) break;
-        end -= last;
-      }
-      return text.substr(0, end);
-    }
+    if (sign == '-') return text.substr(0, text.size() - io::trailing(text, is_space));
     if (sign == '+' || s_[tag + 1] == '{') return text;
     const size_t newline = text.rfind('\n'), line = newline == text.npos ? 0 : newline + 1;
     if (line == 0 && !line_starts_) return text;
-    for (size_t i = line; i < text.size();) {
-      const size_t n = character_length(text.substr(i));
-      if (!is_space(text.substr(i, n))) return text;
-      i += n;
-    }
-    return text.substr(0, line);
+    return line + io::leading(text.substr(line), is_space) == text.size() ? text.substr(0, line) : text;
   }
 
-  void text() {
-    const size_t end = next_tag();
+  // The text before the tag at `end`.
+  void data(size_t end) {
     const std::string_view kept = before(std::string_view(s_).substr(at_, end - at_), end);
     if (!kept.empty()) push(TemplateToken::data, std::string(kept));
     skip_to(end);
   }
 
-  // Behind the sign and the closing bracket of a tag: skips the blanks that they remove.
+  // After the sign and the closing bracket of a tag: skips the blanks that they remove.
   void close(char sign, bool trims_newline) {
     if (sign == '-') {
-      while (at_ < s_.size()) {
-        const size_t n = character_length(std::string_view(s_).substr(at_));
-        if (!is_space(std::string_view(s_).substr(at_, n))) break;
-        skip_to(at_ + n);
-      }
+      skip_to(at_ + io::leading(std::string_view(s_).substr(at_), is_space));
     } else if (sign != '+' && trims_newline && at_ < s_.size() && s_[at_] == '\n') {
       skip_to(at_ + 1);
     }
@@ -140,8 +124,7 @@ class Lexer {
       if (!end) continue;
       skip_to(body);
       close(right, true);
-      const std::string_view kept = before(std::string_view(s_).substr(at_, i - at_), i);
-      if (!kept.empty()) push(TemplateToken::data, std::string(kept));
+      data(i);
       skip_to(end);
       close(end_right, true);
       return true;
@@ -193,7 +176,7 @@ class Lexer {
         at_ += op.size();
         return;
       }
-      fail(str_cat("'", one_line(s_.substr(at_, character_length(std::string_view(s_).substr(at_)))),
+      fail(str_cat("'", one_line(s_.substr(at_, io::first_character(std::string_view(s_).substr(at_)).size)),
                    "' is not part of an expression"));
     }
   }
@@ -261,7 +244,7 @@ class Lexer {
     }
     if ((!octal && count < most) || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
       fail(str_cat("'", one_line(s_.substr(i, at - i)), "' is not a character"));
-    append_character(value, code);
+    io::append_character(value, code);
     return at;
   }
 

@@ -30,6 +30,12 @@ class MarkedText {
     from.for_each_part([&](std::string_view part, bool from_user) { append(part, from_user); }, begin, end);
   }
   void append(const MarkedText& from) { append(from, 0, from.size()); }
+  /// Bytes [begin, end) with their marks.
+  MarkedText part(size_t begin, size_t end) const {
+    MarkedText out;
+    out.append(*this, begin, end);
+    return out;
+  }
 
   /// Calls part(bytes, from_user) for the longest stretches with one mark in bytes [begin, end).
   template <class Part>

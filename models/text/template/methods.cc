@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "framework/base/one_line.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/interpreter.h"
 #include "models/text/template/unicode.h"
 
@@ -19,12 +20,6 @@ size_t find_text(std::string_view s, std::string_view what, size_t at) {
   return p ? static_cast<const char*>(p) - s.data() : s.npos;
 }
 
-MarkedText part(const MarkedText& t, size_t begin, size_t end) {
-  MarkedText out;
-  out.append(t, begin, end);
-  return out;
-}
-
 template <bool kLeft, bool kRight>
 Value strip(In& in, const Value& self, const Arguments& a) {
   const std::vector<Value> p = in.bind("strip", a, {"chars"});
@@ -33,9 +28,9 @@ Value strip(In& in, const Value& self, const Arguments& a) {
   const std::string* set = is_undefined(p[0]) || is_none(p[0]) ? nullptr : &in.text(p[0], "strip").bytes();
   in.heap.charge(static_cast<int64_t>(s.size()) / 256 * (set ? static_cast<int64_t>(set->size()) / 16 + 1 : 1));
   const auto goes = [&](std::string_view c) {
-    if (!set) return is_space(c);
+    if (!set) return is_space(io::first_character(c).code);
     for (size_t i = 0; i < set->size();) {
-      const size_t n = character_length(std::string_view(*set).substr(i));
+      const size_t n = io::first_character(std::string_view(*set).substr(i)).size;
       if (std::string_view(*set).substr(i, n) == c) return true;
       i += n;
     }
@@ -43,16 +38,16 @@ Value strip(In& in, const Value& self, const Arguments& a) {
   };
   size_t begin = 0, end = s.size();
   while (kLeft && begin < end) {
-    const size_t n = character_length(s.substr(begin));
+    const size_t n = io::first_character(s.substr(begin)).size;
     if (!goes(s.substr(begin, n))) break;
     begin += n;
   }
   while (kRight && begin < end) {
-    const size_t n = last_character(s.substr(begin, end - begin));
+    const size_t n = io::last_character(s.substr(begin, end - begin)).size;
     if (!goes(s.substr(end - n, n))) break;
     end -= n;
   }
-  return begin == 0 && end == s.size() ? self : in.heap.text(part(t, begin, end));
+  return begin == 0 && end == s.size() ? self : in.heap.text(t.part(begin, end));
 }
 
 // Cuts at runs of blanks.
@@ -61,20 +56,16 @@ Value split_blanks(In& in, const MarkedText& t, int64_t most) {
   std::vector<Value> parts;
   size_t i = 0;
   const auto skip = [&](bool blanks) {
-    while (i < s.size()) {
-      const size_t n = character_length(s.substr(i));
-      if (is_space(s.substr(i, n)) != blanks) return;
-      i += n;
-    }
+    i += io::leading(s.substr(i), [&](uint32_t c) { return is_space(c) == blanks; });
   };
   for (skip(true); i < s.size(); skip(true)) {
     const size_t begin = i;
     if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
-      parts.push_back(in.heap.text(part(t, begin, s.size())));
+      parts.push_back(in.heap.text(t.part(begin, s.size())));
       break;
     }
     skip(false);
-    parts.push_back(in.heap.text(part(t, begin, i)));
+    parts.push_back(in.heap.text(t.part(begin, i)));
   }
   return in.heap.list(std::move(parts));
 }
@@ -115,10 +106,10 @@ Value split(In& in, const Value& self, const Arguments& a) {
   std::vector<Value> parts;
   size_t begin = 0;
   for (size_t cut : cuts) {
-    parts.push_back(in.heap.text(part(t, begin, cut)));
+    parts.push_back(in.heap.text(t.part(begin, cut)));
     begin = cut + separator.size();
   }
-  parts.push_back(in.heap.text(part(t, begin, s.size())));
+  parts.push_back(in.heap.text(t.part(begin, s.size())));
   return in.heap.list(std::move(parts));
 }
 
@@ -129,7 +120,7 @@ Value splitlines(In& in, const Value& self, const Arguments& a) {
   std::vector<Value> lines;
   for (size_t begin = 0; begin < s.size();) {
     const size_t end = std::min(s.find_first_of("\r\n\v\f", begin), s.size());
-    lines.push_back(in.heap.text(part(t, begin, end)));
+    lines.push_back(in.heap.text(t.part(begin, end)));
     begin = end + 1 + (s.compare(end, 2, "\r\n") == 0);
   }
   return in.heap.list(std::move(lines));
@@ -165,7 +156,7 @@ Value replace(In& in, const Value& self, const Arguments& a) {
     from = begin;
     if (old.size() == 0) {  // between all characters
       if (begin == s.size()) break;
-      from += character_length(s.substr(begin));
+      from += io::first_character(s.substr(begin)).size;
     }
   }
   out.append(t, begin, s.size());
@@ -182,13 +173,13 @@ Value with_case(In& in, const Value& self, const Arguments& a, const Change& cha
   std::string changed;
   uint32_t before = 0;
   for (size_t i = 0; i < s.size();) {
-    const size_t n = character_length(s.substr(i));
-    const uint32_t c = code_point(s.substr(i, n)), to = n == 1 && c == 0xFFFD ? c : change(c, before);
+    const auto [c, n] = io::first_character(s.substr(i));
+    const uint32_t to = change(c, before);
     if (to == c) {
       out.append(t, i, i + n);
     } else {
       changed.clear();
-      append_character(changed, to);
+      io::append_character(changed, to);
       out.append(changed, t.from_user(i));
     }
     before = c;
@@ -215,7 +206,7 @@ Value capitalize(In& in, const Value& self, const Arguments& a) {
 Value format(In& in, const Value& self, const Arguments& a) {
   const MarkedText& t = *as_text(self);
   const std::string& s = t.bytes();
-  const size_t positional = a.values.size() - a.names.size();
+  const size_t positional = a.positional();
   MarkedText out;
   size_t next = 0;
   for (size_t i = 0; i < s.size(); ++i) {
@@ -349,7 +340,7 @@ Method find_method(const Value& self, std::string_view name) {
   };
   if (as_text(self)) return in(kTextMethods);
   if (const List* l = as_object<List>(self)) return l->tuple ? nullptr : in(kListMethods);
-  if (const Dict* d = as_object<Dict>(self)) return d->is_namespace ? nullptr : in(kDictMethods);
+  if (as_mapping(self)) return in(kDictMethods);
   return nullptr;
 }
 
@@ -405,8 +396,8 @@ Value Interpreter::item(const Value& object, const Value& key) {
     int64_t left = *i < 0 ? *i + static_cast<int64_t>(count_characters(s)) : *i;
     if (left < 0) return {};
     for (size_t at = 0; at < s.size();) {
-      const size_t n = character_length(s.substr(at));
-      if (left-- == 0) return heap.text(part(*t, at, at + n));
+      const size_t n = io::first_character(s.substr(at)).size;
+      if (left-- == 0) return heap.text(t->part(at, at + n));
       at += n;
     }
   }
@@ -422,16 +413,16 @@ std::vector<Value> Interpreter::elements(const Value& v) {
     heap.charge(static_cast<int64_t>(l->items.size()));
     return l->items;
   }
-  if (const Dict* d = as_object<Dict>(v); d && !d->is_namespace) {
+  if (const Dict* d = as_mapping(v)) {
     heap.charge(static_cast<int64_t>(d->items.size()));
     for (const auto& [key, value] : d->items) all.push_back(key);
     return all;
   }
   if (const MarkedText* t = as_text(v)) {
     for (size_t i = 0; i < t->size();) {
-      const size_t n = character_length(std::string_view(t->bytes()).substr(i));
+      const size_t n = io::first_character(std::string_view(t->bytes()).substr(i)).size;
       heap.charge(1);
-      all.push_back(heap.text(part(*t, i, i + n)));
+      all.push_back(heap.text(t->part(i, i + n)));
       i += n;
     }
     return all;
@@ -448,7 +439,7 @@ bool Interpreter::contains(const Value& in, const Value& what) {
   }
   if (const List* l = as_object<List>(in))
     return std::any_of(l->items.begin(), l->items.end(), [&](const Value& v) { return heap.equal(v, what); });
-  if (Dict* d = as_object<Dict>(in); d && !d->is_namespace) return heap.find(*d, what);
+  if (Dict* d = as_mapping(in)) return heap.find(*d, what);
   if (is_undefined(in)) return false;
   heap.fail(str_cat("got ", kind_of(in), " after 'in'; need a text, a list or a mapping"));
 }
@@ -483,7 +474,7 @@ Value Interpreter::function(const std::string& name, const Arguments& a) {
   }
   Dict* d = heap.dict();  // namespace, dict
   d->is_namespace = name == "namespace";
-  const size_t positional = a.values.size() - a.names.size();
+  const size_t positional = a.positional();
   if (positional > 1 || (positional == 1 && !as_object<Dict>(a.values[0])))
     heap.fail(str_cat(name, ": got ", kind_of(a.values[0]), "; need names with values"));
   if (positional)
@@ -521,7 +512,7 @@ Value Interpreter::percent(const MarkedText& format, const std::vector<Value>& v
 
 std::vector<Value> Interpreter::bind(const std::string& what, const Arguments& a,
                                      std::initializer_list<std::string_view> parameters) const {
-  const size_t positional = a.values.size() - a.names.size();
+  const size_t positional = a.positional();
   if (positional > parameters.size())
     heap.fail(str_cat(what, ": got ", positional, " arguments; need at most ", parameters.size()));
   std::vector<Value> values(parameters.size());

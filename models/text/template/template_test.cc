@@ -44,6 +44,13 @@ TEST(ChatTemplate, GivesTheTextOfJinja) {
   EXPECT_EQ(rendered, 24);
 }
 
+TEST(ChatTemplate, LettersOfAllScriptsHaveCases) {
+  // The texts are of Python 3.11.
+  EXPECT_EQ(text_of("{{ 'ɓ ǝ ⴀ ა ꙁ ⱥ 𐐨' | upper }}"), "Ɓ Ǝ Ⴀ Ა Ꙁ Ⱥ 𐐀");
+  EXPECT_EQ(text_of("{{ 'Ɓ Ǝ Ⴀ Ა Ꙁ Ⱥ 𐐀 Ὀ' | lower }}"), "ɓ ǝ ⴀ ა ꙁ ⱥ 𐐨 ὀ");
+  EXPECT_EQ(text_of("{{ '𐐀𐐀 ⱥⱥ' | title }}"), "𐐀𐐨 Ⱥⱥ");
+}
+
 TEST(ChatTemplate, KnownTemplatesHaveTheTextsOfTheirModels) {
   const TemplateInput input{.messages = {{"system", "S"}, {"user", "U"}, {"assistant", "A"}, {"user", "V"}},
                             .texts = {{"bos_token", "<s>"}, {"eos_token", "</s>"}}};

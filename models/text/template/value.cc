@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "framework/base/error.h"
+#include "framework/io/utf8.h"
 #include "models/text/template/node.h"
-#include "models/text/template/unicode.h"
 
 namespace weft::text::jinja {
 
@@ -156,7 +156,7 @@ void quote(const MarkedText& t, MarkedText& to) {
   const char mark = s.find('\'') != s.npos && s.find('"') == s.npos ? '"' : '\'';
   to.append(std::string_view(&mark, 1), false);
   for (size_t i = 0; i < s.size();) {
-    const size_t n = character_length(std::string_view(s).substr(i));
+    const size_t n = io::first_character(std::string_view(s).substr(i)).size;
     const auto c = static_cast<unsigned char>(s[i]);
     if (n > 1 || (c >= 0x20 && c < 0x7F && c != '\\' && c != static_cast<unsigned char>(mark))) {
       to.append(t, i, i + n);
@@ -180,16 +180,16 @@ void json_quote(const MarkedText& t, bool ascii, MarkedText& to) {
   const std::string& s = t.bytes();
   to.append("\"", false);
   for (size_t i = 0; i < s.size();) {
-    const size_t n = character_length(std::string_view(s).substr(i)), k = kFrom.find(s[i]);
-    const auto unit = [](uint32_t c) {
-      return std::string{'\\', 'u', kHex[c >> 12 & 15], kHex[c >> 8 & 15], kHex[c >> 4 & 15], kHex[c & 15]};
+    const auto [c, n] = io::first_character(std::string_view(s).substr(i));
+    const size_t k = kFrom.find(s[i]);
+    const auto unit = [](uint32_t u) {
+      return std::string{'\\', 'u', kHex[u >> 12 & 15], kHex[u >> 8 & 15], kHex[u >> 4 & 15], kHex[u & 15]};
     };
     if (k != kFrom.npos) {
       to.append(std::string{'\\', kTo[k]}, t.from_user(i));
-    } else if (static_cast<unsigned char>(s[i]) < 0x20) {
-      to.append(unit(static_cast<unsigned char>(s[i])), t.from_user(i));
-    } else if (ascii && static_cast<signed char>(s[i]) < 0) {
-      const uint32_t c = code_point(std::string_view(s).substr(i, n));
+    } else if (c < 0x20) {
+      to.append(unit(c), t.from_user(i));
+    } else if (ascii && c >= 0x80) {
       to.append(c < 0x10000 ? unit(c) : unit(0xD7C0 + (c >> 10)) + unit(0xDC00 | (c & 0x3FF)), t.from_user(i));
     } else {
       to.append(t, i, i + n);
@@ -225,7 +225,7 @@ void Heap::print(const Value& v, MarkedText& to, bool quoted, int depth) {
     if (l->tuple && l->items.size() == 1) to.append(",", false);
     return to.append(l->tuple ? ")" : "]", false);
   }
-  if (const Dict* d = as_object<Dict>(v); d && !d->is_namespace) {
+  if (const Dict* d = as_mapping(v)) {
     to.append("{", false);
     for (size_t i = 0; i < d->items.size(); ++i) {
       if (i) to.append(", ", false);
@@ -272,8 +272,8 @@ void Heap::json(const Value& v, const JsonStyle& style, MarkedText& to, int dept
   };
   if (const List* l = as_object<List>(v))
     return each(l->items.size(), "[", "]", [&](size_t i) { json(l->items[i], style, to, depth + 1); });
-  const Dict* d = as_object<Dict>(v);
-  if (!d || d->is_namespace) fail(str_cat("tojson: got ", kind_of(v), "; need a value that JSON has"));
+  const Dict* d = as_mapping(v);
+  if (!d) fail(str_cat("tojson: got ", kind_of(v), "; need a value that JSON has"));
   std::vector<const std::pair<Value, Value>*> items;
   for (const auto& item : d->items) items.push_back(&item);
   if (style.sorted)

@@ -62,6 +62,11 @@ T* as_object(const Value& v) {
   T* const* p = std::get_if<T*>(&v);
   return p ? *p : nullptr;
 }
+/// A mapping; nullptr for other values and namespaces.
+inline Dict* as_mapping(const Value& v) {
+  Dict* d = as_object<Dict>(v);
+  return d && !d->is_namespace ? d : nullptr;
+}
 inline bool is_undefined(const Value& v) { return std::holds_alternative<Undefined>(v); }
 inline bool is_none(const Value& v) { return std::holds_alternative<None>(v); }
 
