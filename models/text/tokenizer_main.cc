@@ -43,29 +43,31 @@ int run(int argc, char** argv) {
        "are printed"},
       {"tokens", &tokens, "encode: print tokens instead of ids"},
   };
-  return run_program(argc, argv, "tokenizer encode|decode|info --tokenizer FILE", flags,
-                     [&](const std::vector<std::string>& args) {
-                       if (args.size() != 1 || (args[0] != "encode" && args[0] != "decode" && args[0] != "info"))
-                         usage_error("need one of encode, decode and info");
-                       check_flag("tokenizer", static_cast<bool>(tokenizer), "nothing", "a file");
-                       const auto t = Tokenizer::open(tokenizer.path, pre);
-                       if (args[0] == "info") {
-                         write_output(t->describe());
-                         return 0;
-                       }
-                       const std::string input = text ? io::read_file(text.path) : standard_input();
-                       if (args[0] == "decode") {
-                         const std::vector<int32_t> ids = ids_of(input);
-                         write_output(special ? t->decode(ids) : t->decode_plain(ids));
-                         return 0;
-                       }
-                       const Segment part{input, special};
-                       std::string out;
-                       for (int32_t id : t->encode({&part, 1}, special))
-                         out += (out.empty() ? "" : " ") + (tokens ? t->token(id) : std::to_string(id));
-                       write_output(out + "\n");
-                       return 0;
-                     });
+  return run_program(
+      argc, argv, "tokenizer encode|decode|info --tokenizer FILE", flags, [&](const std::vector<std::string>& args) {
+        if (args.empty() || (args[0] != "encode" && args[0] != "decode" && args[0] != "info"))
+          usage_error(str_cat("got ", args.empty() ? "no command" : args[0], "; need encode, decode or info"));
+        if (args.size() > 1)
+          usage_error(str_cat("got ", args[1], " after ", args[0], "; to read a file, give --text ", args[1]));
+        check_flag("tokenizer", static_cast<bool>(tokenizer), "nothing", "a file");
+        const auto t = Tokenizer::open(tokenizer.path, pre);
+        if (args[0] == "info") {
+          write_output(t->describe());
+          return 0;
+        }
+        const std::string input = text ? io::read_file(text.path) : standard_input();
+        if (args[0] == "decode") {
+          const std::vector<int32_t> ids = ids_of(input);
+          write_output(special ? t->decode(ids) : t->decode_plain(ids));
+          return 0;
+        }
+        const Segment part{input, special};
+        std::string out;
+        for (int32_t id : t->encode({&part, 1}, special))
+          out += (out.empty() ? "" : " ") + (tokens ? t->token(id) : std::to_string(id));
+        write_output(out + "\n");
+        return 0;
+      });
 }
 
 }  // namespace
