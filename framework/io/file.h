@@ -68,7 +68,7 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
-/// If the name of a new file or folder is taken, commit() replaces its owner, or throws "PATH: exists; need a new name".
+/// The name of a new file may be taken: commit() replaces its owner, or throws "PATH: exists; need a new name".
 enum class Existing : uint8_t { kReplace, kRefuse };
 
 /// A file that appears under its name at commit(), complete and on disk, and never before. Destroyed without commit, it

@@ -1,5 +1,5 @@
-// GGUF files by llama.cpp's rules (make_gguf.py) give the cells of transformers' files. Models that Weft writes are read
-// again with equal bits.
+// GGUF files by the rules of llama.cpp (make_gguf.py) give the cells of transformers' files. Models that Weft writes
+// are read again with equal bits.
 #include "models/weights/gguf.h"
 
 #include <gtest/gtest.h>
