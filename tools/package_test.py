@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The package of //tools:components: what its libraries need, its headers, and CMake projects that use it."""
+import array
 import json
 import os
 import pathlib
@@ -26,6 +27,21 @@ def in_runfiles(value):
     if isinstance(value, list):
         return [in_runfiles(v) for v in value]
     return re.sub(r"^bazel-out/[^/]+/bin(/|$)", "", value) or "."
+
+
+def first_row(path):
+    """The tokens of the first text of an expected.safetensors, and the likeliest token after them by transformers."""
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+
+    def values(name, kind):
+        first, end = header[name]["data_offsets"]
+        return array.array(kind, data[begin + first:begin + end])
+
+    _, length, vocab = header["logits"]["shape"]
+    logits = values("logits", "f")[(length - 1) * vocab:length * vocab]
+    return values("tokens", "q")[:length].tolist(), logits.index(max(logits))
 
 
 class PackageTest(unittest.TestCase):
@@ -89,6 +105,8 @@ class PackageTest(unittest.TestCase):
         self.assertRegex(job, r"step 1  loss \S+\n(.*\n)*step 2  loss ")
         self.assertEqual(printed["components"], (self.work / "components/exported_step.txt").read_text())
 
+        self.check_published_model(self.work / "components/published_model")
+
         other = self.work / "other"
         other.mkdir()
         (other / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.20)\nproject(other CXX)\n"
@@ -96,6 +114,24 @@ class PackageTest(unittest.TestCase):
         listed = r"\s+".join("no component tpu; it has: aot weft dist data train onnx".split())  # CMake wraps lines
         with self.assertRaisesRegex(package.Failure, listed):
             package.run("cmake", "-S", other, "-B", other / "build", f"-DCMAKE_PREFIX_PATH={self.out}")
+
+    def check_published_model(self, program):
+        """A model of transformers writes the same text by CMake's program and by Bazel's, and begins with the letter
+        that transformers gives."""
+        fixture, letters = ROOT / "models/testing/hf/fixtures/llama3", "abcdefghijklmnopqrstuvwxyz0123456789 .,?"
+        model = self.work / "tiny_llama"
+        model.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            shutil.copyfile(fixture / name, model / name)
+        shutil.copyfile(ROOT / "models/hf/testdata/letters.json", model / "tokenizer.json")
+        tokens, likeliest = first_row(fixture / "expected.safetensors")
+        text = "".join(letters[t] for t in tokens)
+        written = package.run(program, model, text)
+        self.assertEqual(written[0], letters[likeliest])
+        self.assertGreater(len(written), 2)
+        self.assertEqual(written, package.run(ROOT / "models/examples/published_model", model, text))
+        with self.assertRaisesRegex(package.Failure, r"tiny_llama: the model has no chat template; need "):
+            package.run(program, model, text, "chat")
 
     def test_headers_of_examples(self):
         """A program outside the tree finds each header that an example includes, but the examples' own."""

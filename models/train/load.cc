@@ -33,10 +33,10 @@ namespace {
 // Sets the cells of a new model by load(cells). Weights that layers would convert to `dtype` are stored in it before
 // loading: memory never holds all weights in f32.
 template <class Load>
-void set_weights(nn::LanguageModel& model, const std::string& dtype, Device device, const Load& load) {
-  if (dtype != "f32") {
-    model.set_compute_dtype(parse_dtype(dtype));
-    model.cast_weights(parse_dtype(dtype));
+void set_weights(nn::LanguageModel& model, DType dtype, Device device, const Load& load) {
+  if (dtype != kFloat32) {
+    model.set_compute_dtype(dtype);
+    model.cast_weights(dtype);
   }
   load(model.named_cells());
   Allocator::of(Device::cpu()).empty_cache();  // frees the values before conversion
@@ -51,8 +51,9 @@ void set_text(LoadedModel& m, bool text) {
   if (m.end_ids.empty() && text && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
 }
 
-LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device device, bool text) {
-  const weights::HfModel hf = weights::open_hf(o.hf, o.context, family.name);
+}  // namespace
+
+LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, DType dtype, Device device, bool text) {
   const std::string file = hf.config_path();
   std::vector<std::string> notes = hf.config.notes(file);
   LoadedModel m{.folder = hf.folder};
@@ -60,12 +61,10 @@ LoadedModel load_hf(const nn::ModelFamily& family, const ModelOptions& o, Device
   m.model = weights::with_names(hf.config, file, [&] {
     return family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
   });
-  set_weights(*m.model, o.dtype, device, [&](const auto& cells) { weights::load_weights(hf, cells, &notes); });
+  set_weights(*m.model, dtype, device, [&](const auto& cells) { weights::load_weights(hf, cells, &notes); });
   for (const std::string& note : notes) internal::warn(note);
   return m;
 }
-
-}  // namespace
 
 std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& model) {
   const std::string text = io::read_file(path, int64_t{1} << 32);
@@ -121,7 +120,8 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
   if (o.dtype != "f32" && o.dtype != "bf16" && o.dtype != "f16")
     usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
   const Device device = parse_device(o.device);
-  if (!o.hf.empty()) return load_hf(family, o, device, text);
+  const DType dtype = parse_dtype(o.dtype);
+  if (!o.hf.empty()) return load_hf(weights::open_hf(o.hf, o.context, family.name), family, dtype, device, text);
   if (o.context > 0) usage_error(str_cat("--context: got ", o.context, "; need --hf, or drop the flag"));
   const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);
@@ -134,7 +134,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
   } catch (const Error& e) {
     throw Error(e.code(), str_cat(state_path(folder), ": \"model\": ", e.what()));
   }
-  set_weights(*m.model, o.dtype, device, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
+  set_weights(*m.model, dtype, device, [&](const auto& cells) { load_cells(tensors, cells, /*convert=*/true); });
   m.folder = tokenizer_path(folder);
   if (m.folder.empty()) m.folder = state.run["tokenizer"];
   set_text(m, text);

@@ -9,6 +9,10 @@
 #include "models/data/tokenizer.h"
 #include "models/nn/transformer/language_model.h"
 
+namespace weft::weights {
+struct HfModel;
+}
+
 namespace weft::train {
 
 /// The model that a program runs, and its device.
@@ -40,6 +44,9 @@ std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& 
 /// options.dtype and stores in this dtype all weights that layers would convert to it. Throws one sentence for a bad
 /// option, and for a missing or damaged model or another family's model. `text`: with its tokenizer.
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options, bool text = false);
+
+/// A model with open weights as a model of its family. `dtype`, `text` and errors are as for load_model().
+LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, DType dtype, Device device, bool text);
 
 /// The end tokens of a folder of transformers, by eos_token_id of generation_config.json, else of config.json, or of a
 /// GGUF file.

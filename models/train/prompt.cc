@@ -6,7 +6,6 @@
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
-#include "models/text/template/template.h"
 #include "models/text/token_text.h"
 
 namespace weft::train {
@@ -100,28 +99,40 @@ TemplateText find_template(const LoadedModel& m, const std::string& asked) {
   return t;
 }
 
-}  // namespace
-
-std::vector<int32_t> prompt_ids(const LoadedModel& m, const PromptOptions& o, const std::string& prompt) {
-  std::vector<data::Segment> parts{{prompt, false}};
-  if (o.chat) {
-    const TemplateText t = find_template(m, o.chat_template);
-    text::jinja::TemplateInput input{.messages = {}, .texts = t.tokens, .json = {}, .now = time(nullptr)};
-    if (!o.system.empty()) input.messages.push_back({"system", o.system});
-    input.messages.push_back({"user", prompt});
-    parts.clear();
-    for (text::jinja::TemplatePart& p : ChatTemplate(t.source, t.name).render(input))
-      parts.push_back({std::move(p.text), !p.from_user});
-  }
-  std::vector<int32_t> ids = m.tokenizer->encode(parts, /*add_special=*/!o.chat && !o.raw);
+std::vector<int32_t> encoded(const LoadedModel& m, std::span<const data::Segment> parts, bool add_special) {
+  WEFT_CHECK(m.tokenizer, "prompt: the model has no tokenizer; need a model that was loaded with its text");
+  std::vector<int32_t> ids = m.tokenizer->encode(parts, add_special);
   const std::span<const int32_t> before = m.tokenizer->before();
   if (!before.empty() && ids.size() >= 2 && ids[0] == before[0] && ids[1] == before[0])
     internal::warn("the prompt begins with two tokens that begin a text; need one: use --raw, or another template");
   return ids;
 }
 
+}  // namespace
+
+std::vector<int32_t> prompt_ids(const LoadedModel& m, const PromptOptions& o, const std::string& prompt) {
+  const data::Segment whole[] = {{prompt, false}};
+  if (!o.chat) return encoded(m, whole, /*add_special=*/!o.raw);
+  std::vector<text::jinja::Message> messages;
+  if (!o.system.empty()) messages.push_back({"system", o.system});
+  messages.push_back({"user", prompt});
+  return chat_ids(m, std::move(messages), o.chat_template);
+}
+
+std::vector<int32_t> chat_ids(const LoadedModel& m, std::vector<text::jinja::Message> messages,
+                              const std::string& chat_template) {
+  const TemplateText t = find_template(m, chat_template);
+  const text::jinja::TemplateInput input{
+      .messages = std::move(messages), .texts = t.tokens, .json = {}, .now = time(nullptr)};
+  std::vector<data::Segment> parts;
+  for (text::jinja::TemplatePart& p : ChatTemplate(t.source, t.name).render(input))
+    parts.push_back({std::move(p.text), !p.from_user});
+  return encoded(m, parts, /*add_special=*/false);
+}
+
 TextStream::TextStream(const LoadedModel& model, std::vector<std::string> stops, std::span<const int32_t> prompt)
     : model_(model), stops_(std::move(stops)) {
+  WEFT_CHECK(model.tokenizer, "TextStream: the model has no tokenizer; need a model that was loaded with its text");
   constexpr size_t kWindow = 8;
   window_.assign(prompt.end() - static_cast<ptrdiff_t>(std::min(prompt.size(), kWindow)), prompt.end());
 }

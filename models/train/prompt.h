@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/text/template/template.h"
 #include "models/train/load.h"
 
 namespace weft::train {
@@ -25,6 +26,10 @@ void check_prompt(const PromptOptions& options);
 /// that a tokenizer puts around a text are added, except after a template, which writes its own. Throws Error, naming
 /// the file, if the model has no chat template.
 std::vector<int32_t> prompt_ids(const LoadedModel& model, const PromptOptions& options, const std::string& prompt);
+
+/// The same for a conversation, whose next message the model writes. `chat_template`: as in PromptOptions.
+std::vector<int32_t> chat_ids(const LoadedModel& model, std::vector<text::jinja::Message> messages,
+                              const std::string& chat_template = "");
 
 /// New tokens as text. The text ends before the first stop string, and at an end token.
 class TextStream {

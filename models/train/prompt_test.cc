@@ -46,6 +46,8 @@ TEST(TextStream, PrintsWholeCharacters) {
 TEST(PromptIds, TemplatesWithoutSpecialTokensAreBytes) {
   const std::vector<int32_t> ids = prompt_ids(bytes(), {.chat = true, .chat_template = "zephyr"}, "Hi");
   EXPECT_EQ(std::string(ids.begin(), ids.end()), "<|user|>\nHi\n<|assistant|>\n");
+  const std::vector<int32_t> talk = chat_ids(bytes(), {{"user", "A"}, {"assistant", "B"}, {"user", "C"}}, "zephyr");
+  EXPECT_EQ(std::string(talk.begin(), talk.end()), "<|user|>\nA\n<|assistant|>\nB\n<|user|>\nC\n<|assistant|>\n");
   EXPECT_EQ(error_of([] { prompt_ids(bytes(), {.chat = true}, "Hi"); }),
             "--chat: the model has no chat template; need --chat_template FILE, chatml, llama2, llama3, mistral or "
             "zephyr");

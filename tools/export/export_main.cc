@@ -1,9 +1,7 @@
 // export: a checkpoint as a folder of transformers, or as a GGUF file of llama.cpp.
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/load.h"
@@ -42,7 +40,7 @@ int run(const ExportOptions& o) {
 
   const nn::ModelFamily* family = nullptr;
   weights::Written written{.config = state.model};
-  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()})
+  for (const nn::ModelFamily* f : model_families())
     if (f->name == state.family) family = f;
   for (const weights::Family* f : weights::families())
     if (f->program == state.family) written.family = f;

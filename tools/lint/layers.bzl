@@ -136,7 +136,6 @@ LAYERS = {
     ),
     # Chat templates; no tensors.
     "models/text/template": room(["framework/io"], wing = True),
-    "models/examples": room([".", "distributed", "models/data"], wing = True),
     # Tokenizers of Hugging Face and GGUF. Links PCRE2 and utf8proc, which the umbrella does not.
     "models/text": room(["models/data", "framework/io", "framework/cli"], wing = True),
     # Weights of other programs, by tables.
@@ -154,6 +153,9 @@ LAYERS = {
     "models/gpt": room(["models/train", "distributed/placement"], wing = True, planning = True),
     "models/llama": room(["models/train", "distributed/placement"], wing = True, planning = True),
     "models/moe": room(["models/train", "distributed/placement"], wing = True, planning = True),
+    # Published models of all families, for programs of users.
+    "models/hf": room(["models/gpt", "models/llama", "models/moe"], wing = True, planning = True),
+    "models/examples": room([".", "distributed", "models/data", "models/hf"], wing = True),
     "models/testing/*": room(
         [".", "models/gpt", "models/llama", "models/moe", "framework/io", "framework/testing"],
         wing = True,
@@ -162,9 +164,9 @@ LAYERS = {
     # Programs for people. Nothing above depends on them.
     "tools/*": room(
         [
-            "distributed", "models/gpt", "models/llama", "models/moe", "models/weights", "distributed/launch", "distributed/comm/shared",
-            "distributed/comm/gloo", "framework/testing", "ops/testing", "distributed/diagnose",
-            "distributed/comm", "compiler/onnx",
+            "distributed", "models/gpt", "models/llama", "models/moe", "models/hf", "models/weights",
+            "distributed/launch", "distributed/comm/shared", "distributed/comm/gloo", "framework/testing", "ops/testing",
+            "distributed/diagnose", "distributed/comm", "compiler/onnx",
         ],
         wing = True,
     ),

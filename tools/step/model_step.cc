@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "distributed/launch/compile.h"
+#include "models/hf/families.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/train/load.h"
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
 #include "models/train/set_fields.h"
-#include "tools/step/families.h"
 
 namespace weft::tools {
 
 const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint) {
   std::vector<std::string> names;
-  for (const nn::ModelFamily* f : families()) {
+  for (const nn::ModelFamily* f : model_families()) {
     if (f->name == name) return *f;
     names.push_back(f->name);
   }

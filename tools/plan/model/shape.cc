@@ -4,9 +4,9 @@
 #include <map>
 
 #include "framework/base/error.h"
+#include "models/hf/families.h"
 #include "models/weights/config.h"
 #include "tools/plan/model/capture_shape.h"
-#include "tools/step/families.h"
 
 namespace weft::planner {
 namespace {
@@ -134,7 +134,7 @@ ModelShape ModelShape::with_kv_heads(int64_t n) const {
 
 ModelShape shape_of(const std::string& name, const std::string& family, const nn::ConfigMap& config) {
   std::string names;
-  for (const nn::ModelFamily* f : tools::families()) {
+  for (const nn::ModelFamily* f : model_families()) {
     if (f->name != family) {
       names += str_cat(names.empty() ? "" : ", ", f->name);
       continue;
@@ -156,7 +156,7 @@ ModelShape hf_shape(std::string_view text, const std::string& what) {
   const weights::HfConfig c = weights::read_config(text, what, weights::For::kPlan);
   return weights::with_names(c, what, [&] {
     nn::ConfigMap config = c.config;
-    for (const nn::ModelFamily* f : tools::families())
+    for (const nn::ModelFamily* f : model_families())
       if (f->name == c.family->program) config = f->with_fields(f->preset(f->default_preset), c.config);
     return shape_of(what, c.family->program, config);
   });
@@ -164,12 +164,12 @@ ModelShape hf_shape(std::string_view text, const std::string& what) {
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
-  for (const nn::ModelFamily* f : tools::families()) names.insert(names.end(), f->presets.begin(), f->presets.end());
+  for (const nn::ModelFamily* f : model_families()) names.insert(names.end(), f->presets.begin(), f->presets.end());
   return names;
 }
 
 ModelShape preset_shape(const std::string& name, const nn::ConfigMap& fields) {
-  for (const nn::ModelFamily* f : tools::families())
+  for (const nn::ModelFamily* f : model_families())
     for (const std::string& preset : f->presets)
       if (preset == name) return shape_of(name, f->name, f->with_fields(f->preset(name), fields));
   std::string names;

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "framework/base/testing/error_of.h"
-#include "tools/step/families.h"
+#include "models/hf/families.h"
 
 namespace weft::planner {
 namespace {
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using weft::testing::error_of;
 
 TEST(Shape, HasTheParametersOfEveryPreset) {
-  for (const nn::ModelFamily* f : tools::families())
+  for (const nn::ModelFamily* f : model_families())
     for (const std::string& preset : f->presets) {
       const auto model = f->make(f->preset(preset));
       const ModelShape s = preset_shape(preset);

@@ -2,9 +2,9 @@
 #pragma once
 #include "models/nn/transformer/language_model.h"
 
-namespace weft::tools {
+namespace weft {
 
 /// All families, in the order in which programs list them.
-const std::vector<const nn::ModelFamily*>& families();
+const std::vector<const nn::ModelFamily*>& model_families();
 
-}  // namespace weft::tools
+}  // namespace weft
