@@ -20,8 +20,8 @@ struct HfOptions {
   bool text = true;     // with its tokenizer; false: without, for programs that have ids
 };
 
-/// The model of a folder that transformers wrote, of a .gguf file, or of org/name in the local cache of Hugging Face, in
-/// eval mode. Its configuration decides the family. Throws one sentence, naming the file, for a missing or damaged
+/// The model of a folder that transformers wrote, of a .gguf file, or of org/name in the local cache of Hugging Face;
+/// in eval mode. Its configuration decides the family. Throws one sentence, naming the file, for a missing or damaged
 /// model, for a model_type or a tokenizer that Weft does not have, and for options that do not fit.
 train::LoadedModel load_hf(const std::string& path, const HfOptions& options = {});
 
