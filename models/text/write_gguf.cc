@@ -218,12 +218,18 @@ class Writer {
 
   /// The score of a token is that of the merges that make it. With other halves that llama.cpp joins too, texts have the
   /// same ids if merges make the token of its text: then they have joined its parts before they could be such halves.
-  std::vector<float> scores(int64_t vocab) const {
+  std::vector<float> scores(int64_t vocab) {
     const int missing = d_.byte_fallback ? Bpe(d_).missing_bytes() : 256;
     need(missing == 0, "has no tokens for ", missing, " of 256 bytes; GGUF files of SentencePiece need all");
     std::vector<float> scores(static_cast<size_t>(vocab));
     std::vector<bool> done(names_.size());
     std::vector<Merge> merges = d_.merges;
+    const auto makes_byte = [&](const Merge& m) { return fallback_byte(names_[static_cast<size_t>(m.made)]) >= 0; };
+    if (const auto m = std::find_if(merges.begin(), merges.end(), makes_byte); m != merges.end())
+      note("model.merges makes '", shown(m->made),
+           "', the token of a byte; GGUF files join none, so this text gets "
+           "other ids");
+    std::erase_if(merges, makes_byte);
     std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
     int32_t last = -1;
     for (const Merge& m : merges) {
