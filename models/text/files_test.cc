@@ -137,7 +137,7 @@ TEST(Gguf, SaysWhatItCannotDescribe) {
       {pieces, "/model/merges", {"a b", "b c", "ab c", "a bc"}, "", ""},
       {pieces, "/model/merges", {"ab c", "a b", "a bc", "b c"}, "model.merges makes token 'abc' at several ranks", ""},
       {pieces, "/model/merges", {"a b", "b c"}, "token 'abc' is not what model.merges makes of its text", ""},
-      {pieces, "/normalizer", {{"type", "NFC"}}, "normalizer and pre_tokenizer are neither those of bytes", ""},
+      {pieces, "/normalizer", {{"type", "NFC"}}, "normalizer and pre_tokenizer belong neither to bytes", ""},
       {pieces, "/decoder", {{"type", "Fuse"}}, "decoder has other steps", ""},
       {pieces, "/added_tokens/0/rstrip", true, "", "the added token '<unk>' has rstrip"},
   };

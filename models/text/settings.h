@@ -1,4 +1,4 @@
-// What the files of a tokenizer say beside its tables: the roles of tokens, and the chat template.
+// The settings beside the tables of a tokenizer: the roles of tokens, and the chat template.
 #pragma once
 #include <map>
 #include <string>

@@ -193,9 +193,7 @@ class Writer {
       need(like.decode == d_.decode, "decoder has other steps than GGUF files have for SentencePiece");
       return prefix;
     }
-    need(false,
-         "normalizer and pre_tokenizer are neither those of bytes nor those of SentencePiece; GGUF files have no "
-         "others");
+    need(false, "normalizer and pre_tokenizer belong neither to bytes nor to SentencePiece; GGUF files have no others");
     return false;
   }
 
@@ -216,8 +214,8 @@ class Writer {
     return more;
   }
 
-  /// The score of a token is that of the merges that make it. With other halves that llama.cpp joins too, texts have the
-  /// same ids if merges make the token of its text: then they have joined its parts before they could be such halves.
+  /// A token has the score of the merges that make it. llama.cpp also joins other halves of a token. Texts have the same
+  /// ids if merges make the token of its text: then they have joined its parts before these could be such halves.
   std::vector<float> scores(int64_t vocab) {
     const int missing = d_.byte_fallback ? Bpe(d_).missing_bytes() : 256;
     need(missing == 0, "has no tokens for ", missing, " of 256 bytes; GGUF files of SentencePiece need all");

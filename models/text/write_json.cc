@@ -97,9 +97,9 @@ Json template_of(const Description& d, const std::vector<std::string>& names) {
 
 /// Strings "a b", which all versions of `tokenizers` read; pairs if a token has a space.
 Json merges_of(const Description& d, const std::vector<std::string>& names) {
-  std::vector<Merge> merges = d.merges;  // ids of equal ranks as transformers orders them
+  std::vector<Merge> merges = d.merges;  // of equal ranks, the merges that make one token are together
   std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
-    return std::tie(a.rank, a.left, a.right) < std::tie(b.rank, b.left, b.right);
+    return std::tie(a.rank, a.made, a.left, a.right) < std::tie(b.rank, b.made, b.left, b.right);
   });
   const auto token = [&](int32_t id) -> const std::string& { return names[static_cast<size_t>(id)]; };
   const bool pairs = std::any_of(merges.begin(), merges.end(), [&](const Merge& m) {
