@@ -27,6 +27,7 @@ struct Value {
   int64_t count = 1;  // elements of a list
   bool list = false;
   const std::byte* at = nullptr;
+  std::span<const std::byte> whole;  // with the types before the elements
 
   std::string type_name() const { return str_cat(list ? "a list of " : "", kTypeNames[type]); }
 };
@@ -91,6 +92,7 @@ class Cursor {
   }
   Value value(std::string_view key) {
     Value v;
+    const auto begin = static_cast<size_t>(at_);
     v.type = type(key);
     if (v.type == kList) {
       v.list = true;
@@ -107,6 +109,7 @@ class Cursor {
         WEFT_CHECK(value_at<uint8_t>(v.at + i) <= 1, path_, ": value of '", one_line(key, 80), "' is the bool ",
                    int{value_at<uint8_t>(v.at + i)}, "; need 0 or 1");
     }
+    v.whole = all_.subspan(begin, static_cast<size_t>(at_) - begin);
     return v;
   }
 
@@ -386,6 +389,14 @@ std::vector<double> GgufFile::numbers(std::string_view key) const {
   return numbers;
 }
 
+GgufMetadata GgufFile::metadata(std::string_view prefix) const {
+  GgufMetadata m;
+  for (const auto& [key, v] : state_->values())
+    if (key.starts_with(prefix))
+      m.emplace_back(key, GgufBytes{{reinterpret_cast<const char*>(v.whole.data()), v.whole.size()}});
+  return m;
+}
+
 const std::vector<GgufTensor>& GgufFile::tensors() const { return state_->tensors; }
 
 const GgufTensor* GgufFile::find(std::string_view name) const {
@@ -441,21 +452,35 @@ void put_value(std::string& out, const std::vector<T>& list) {
   put(out, static_cast<uint64_t>(list.size()));
   for (const T& v : list) put_element(out, v);
 }
+void put_value(std::string& out, const GgufBytes& v) { out += v.bytes; }
 
-}  // namespace
+int64_t aligned(int64_t n) { return (n + kDefaultAlignment - 1) / kDefaultAlignment * kDefaultAlignment; }
 
-void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const GgufData> tensors,
-                Existing existing) {
+// All before the list of tensors.
+std::string head_of(const GgufMetadata& metadata, size_t tensors) {
   std::string head;
   put(head, kMagic);
   put(head, uint32_t{3});
-  put(head, static_cast<uint64_t>(tensors.size()));
+  put(head, static_cast<uint64_t>(tensors));
   put(head, static_cast<uint64_t>(metadata.size()));
   for (const auto& [key, value] : metadata) {
     put_text(head, key);
-    std::visit([&head = head](const auto& v) { put_value(head, v); }, value);
+    std::visit([&head](const auto& v) { put_value(head, v); }, value);
   }
-  const auto aligned = [](int64_t n) { return (n + kDefaultAlignment - 1) / kDefaultAlignment * kDefaultAlignment; };
+  return head;
+}
+
+}  // namespace
+
+std::string gguf_of(const GgufMetadata& metadata) {
+  std::string text = head_of(metadata, 0);
+  text.resize(static_cast<size_t>(aligned(std::ssize(text))));
+  return text;
+}
+
+void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const GgufData> tensors,
+                Existing existing) {
+  std::string head = head_of(metadata, tensors.size());
   int64_t at = 0;
   for (const GgufData& t : tensors) {
     const GgufFormat* format = gguf_format(t.format);

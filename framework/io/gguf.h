@@ -29,6 +29,15 @@ struct GgufTensor {
   int64_t begin = 0, end = 0;
 };
 
+/// A value as the bytes that files have for it: its type, and its elements.
+struct GgufBytes {
+  std::string bytes;
+};
+/// Metadata to write, in order.
+using GgufValue = std::variant<bool, uint32_t, float, std::string, std::vector<std::string>, std::vector<int32_t>,
+                               std::vector<float>, GgufBytes>;
+using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
+
 /// A mapped file, and the other files of a model in several files NAME-00001-of-00003.gguf; copies share the mappings.
 /// Opening checks all metadata and that each tensor is inside the file. Throws InvalidArgument or DataLoss
 /// "PATH: ..." on an inconsistent file.
@@ -54,6 +63,8 @@ class GgufFile {
   std::vector<std::string_view> texts(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<double> numbers(std::string_view key) const;
+  /// The metadata whose names begin with `prefix`, of any type, to be written again.
+  GgufMetadata metadata(std::string_view prefix) const;
 
   /// The tensors of all files, sorted by name.
   const std::vector<GgufTensor>& tensors() const;
@@ -69,11 +80,6 @@ class GgufFile {
   std::shared_ptr<const State> state_;
 };
 
-/// Metadata to write, in order.
-using GgufValue = std::variant<bool, uint32_t, float, std::string, std::vector<std::string>, std::vector<int32_t>,
-                               std::vector<float>>;
-using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
-
 /// A tensor to write. `data`: its blocks, which stay alive until the call returns.
 struct GgufData {
   std::string name;
@@ -85,5 +91,7 @@ struct GgufData {
 /// Writes one file of version 3 atomically. The same input gives the same bytes.
 void write_gguf(const std::string& path, const GgufMetadata& metadata, std::span<const GgufData> tensors,
                 Existing existing = Existing::kReplace);
+/// The content of such a file without tensors.
+std::string gguf_of(const GgufMetadata& metadata);
 
 }  // namespace weft::io

@@ -232,5 +232,21 @@ TEST(Gguf, WrittenValuesAreRead) {
   EXPECT_EQ(values(f, "x"), std::vector<float>(x, x + 4));
 }
 
+TEST(Gguf, MetadataOfAnyTypeIsWrittenAgain) {
+  const std::string path = temp("again.gguf");
+  const GgufMetadata all = formats().metadata("a.");
+  EXPECT_EQ(all.size(), 15u);
+  write_file_atomic(path, gguf_of(all));
+  const GgufFile f(path);
+  EXPECT_TRUE(f.tensors().empty());
+  ASSERT_EQ(f.keys().size(), all.size());
+  for (const char* key :
+       {"a.u8", "a.i8", "a.u16", "a.i16", "a.u32", "a.i32", "a.u64", "a.i64", "a.f32", "a.f64", "a.bool", "a.text"})
+    EXPECT_EQ(f.shown(key), formats().shown(key)) << key;
+  EXPECT_EQ(f.texts("a.texts"), formats().texts("a.texts"));
+  EXPECT_EQ(f.integers("a.integers"), formats().integers("a.integers"));
+  EXPECT_EQ(f.numbers("a.numbers"), formats().numbers("a.numbers"));
+}
+
 }  // namespace
 }  // namespace weft::io

@@ -1,8 +1,13 @@
-// A tokenizer as its file describes it: plain data, made by read_json.cc and read_gguf.cc.
+// A tokenizer as its file describes it: plain data, which read_json.cc and read_gguf.cc make, and write_json.cc and
+// write_gguf.cc write.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "framework/io/gguf.h"
+#include "models/text/settings.h"
 
 namespace weft::text {
 
@@ -10,6 +15,7 @@ struct AddedToken {
   std::string content;
   int32_t id = 0;
   bool special = false, normalized = false, lstrip = false, rstrip = false, single_word = false;
+  bool operator==(const AddedToken&) const = default;
 };
 
 enum class Prepend : uint8_t { kAlways, kFirst, kNever };
@@ -19,6 +25,7 @@ struct NormalStep {
   enum class Kind : uint8_t { kNfc, kNfd, kNfkc, kNfkd, kPrepend, kReplace, kStrip } kind;
   std::string from, to;              // kReplace; kPrepend: `to`
   bool left = false, right = false;  // kStrip
+  bool operator==(const NormalStep&) const = default;
 };
 
 struct SplitStep {
@@ -29,6 +36,7 @@ struct SplitStep {
   bool prefix_space = false, use_regex = true;  // kByteLevel
   Prepend prepend = Prepend::kAlways;           // kMetaspace
   bool split = true;                            // kMetaspace
+  bool operator==(const SplitStep&) const = default;
 };
 
 struct DecodeStep {
@@ -36,12 +44,14 @@ struct DecodeStep {
   std::string from, to;         // kReplace; kStrip and kMetaspace: `from`
   int64_t start = 0, stop = 0;  // kStrip
   bool drop_first = false;      // kMetaspace: without the spaces of the first token
+  bool operator==(const DecodeStep&) const = default;
 };
 
 /// Two adjacent tokens become one; a smaller rank goes first, and of equal ranks the left one.
 struct Merge {
   int32_t left = 0, right = 0, made = 0;
   uint32_t rank = 0;
+  bool operator==(const Merge&) const = default;
 };
 
 struct Description {
@@ -64,5 +74,16 @@ struct Description {
 Description read_tokenizer_json(std::string_view text, const std::string& where);
 /// Reads the tokenizer of a GGUF file. `pre` replaces the name of the pattern in the file.
 Description read_gguf_tokenizer(const std::string& path, const std::string& pre);
+/// Reads the tokenizer of a file of either format, or of a folder with a tokenizer.json.
+Description read_tokenizer(const std::string& path, const std::string& pre = "");
+
+/// The text of a tokenizer.json. Added tokens are in its vocabulary too, since `tokenizers` counts the ids of others.
+/// Throws Unimplemented for two tokens with one text.
+std::string write_tokenizer_json(const Description& d);
+/// The metadata of a GGUF file. `vocab`: the rows of the embedding; ids without a token get unused ones. `ends`: ids
+/// that end a text. `notes` receives a sentence on each kind of text that gets other ids. Throws Unimplemented, naming
+/// the part, for a tokenizer that GGUF files cannot describe.
+io::GgufMetadata write_gguf_tokenizer(const Description& d, const Settings& settings, int64_t vocab,
+                                      std::span<const int32_t> ends, std::vector<std::string>* notes);
 
 }  // namespace weft::text

@@ -7,13 +7,11 @@
 #include "framework/io/checksum.h"
 #include "framework/io/gguf.h"
 #include "framework/io/utf8.h"
-#include "models/text/description.h"
+#include "models/text/gguf_parts.h"
 #include "models/text/patterns.h"
 
 namespace weft::text {
 namespace {
-
-enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 /// The names of `tokenizer.ggml.pre`, as llama.cpp knows them.
 struct Pre {
@@ -55,7 +53,8 @@ constexpr const char* kDeepseekPatterns[] = {
     "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+",
 };
 
-/// Steps of the pre-tokenizer for a name; false for an unknown one. Sets whether llama.cpp treats it as Llama 3.
+}  // namespace
+
 bool set_pre(const std::string& pre, Description* d, bool* llama3) {
   using Kind = SplitStep::Kind;
   const std::string key = "|" + pre + "|";
@@ -79,17 +78,39 @@ bool set_pre(const std::string& pre, Description* d, bool* llama3) {
     *llama3 = found->llama3;
   }
   d->split.push_back({.kind = Kind::kByteLevel, .use_regex = false});
+  d->decode = {{DecodeStep::Kind::kByteLevel, {}, {}}};
   return true;
 }
 
-std::string known_pres() {
-  std::string out;
+std::vector<std::string> pre_names() {
+  std::vector<std::string> names;
   for (const Pre& p : kPres) {
     const std::string_view first = std::string_view(p.names).substr(1);
-    out += str_cat(out.empty() ? "" : ", ", std::string(first.substr(0, first.find('|'))));
+    names.emplace_back(first.substr(0, first.find('|')));
   }
-  return out + " or deepseek-llm";
+  names.push_back("deepseek-llm");
+  return names;
 }
+
+std::string known_pres() {
+  const std::vector<std::string> names = pre_names();
+  std::string out;
+  for (size_t i = 0; i < names.size(); ++i) out += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
+  return out;
+}
+
+void set_spm(bool prefix, Description* d) {
+  if (prefix) d->normal.push_back({NormalStep::Kind::kPrepend, "", "▁"});
+  d->normal.push_back({NormalStep::Kind::kReplace, " ", "▁"});
+  d->decode = {{DecodeStep::Kind::kReplace, "▁", " "},
+               {DecodeStep::Kind::kByteFallback, {}, {}},
+               {DecodeStep::Kind::kFuse, {}, {}}};
+  if (prefix) d->decode.push_back({DecodeStep::Kind::kStrip, " ", {}, 1, 0});
+  d->byte_fallback = d->fuse_unk = true;
+  d->style = "spm";
+}
+
+namespace {
 
 using Ids = std::unordered_map<std::string_view, int32_t>;
 
@@ -136,18 +157,6 @@ void merge_by_score(const std::vector<double>& scores, const std::vector<int64_t
   }
 }
 
-void set_spm(const io::GgufFile& f, Description* d) {
-  const bool prefix = f.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
-  if (prefix) d->normal.push_back({NormalStep::Kind::kPrepend, "", "▁"});
-  d->normal.push_back({NormalStep::Kind::kReplace, " ", "▁"});
-  d->decode = {{DecodeStep::Kind::kReplace, "▁", " "},
-               {DecodeStep::Kind::kByteFallback, {}, {}},
-               {DecodeStep::Kind::kFuse, {}, {}}};
-  if (prefix) d->decode.push_back({DecodeStep::Kind::kStrip, " ", {}, 1, 0});
-  d->byte_fallback = d->fuse_unk = true;
-  d->style = "spm";
-}
-
 }  // namespace
 
 Description read_gguf_tokenizer(const std::string& path, const std::string& pre_given) {
@@ -180,7 +189,9 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre_
       continue;
     }
     if (types[i] == kUnused) continue;
+    // llama.cpp finds it in texts, too.
     if (types[i] == kUnknown) d.unk = id;
+    if (types[i] == kUnknown && !t.empty()) d.added.push_back({std::string(t), id, true, false, false, false, false});
     d.tokens[i] = t;
     if (types[i] != kUnknown) ids.emplace(d.tokens[i], id);
   }
@@ -191,13 +202,12 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre_
     WEFT_CHECK_AS(kUnimplemented, set_pre(pre, &d, &llama3), path, ": tokenizer.ggml.pre is '", pre.substr(0, 60),
                   "', which stands for no known pattern; need --pre ", known_pres());
     d.ignore_merges = llama3;
-    d.decode = {{DecodeStep::Kind::kByteLevel, {}, {}}};
     for (size_t i = 0; i < d.tokens.size(); ++i)
       if (!d.tokens[i].empty()) ids.emplace(d.tokens[i], static_cast<int32_t>(i));
     read_merges(f, ids, &d);
   } else {
     WEFT_CHECK(pre_given.empty(), path, ": --pre names a pattern, and tokenizer.ggml.model llama has none; drop it");
-    set_spm(f, &d);
+    set_spm(f.boolean("tokenizer.ggml.add_space_prefix").value_or(true), &d);
     merge_by_score(scores, types, ids, path, &d);
   }
   const auto token_id = [&](const char* key) {

@@ -8,6 +8,7 @@
 #include "framework/io/json.h"
 #include "framework/io/utf8.h"
 #include "models/text/description.h"
+#include "models/text/json_names.h"
 #include "models/text/patterns.h"
 
 namespace weft::text {
@@ -141,8 +142,6 @@ std::string one_character(Object& o, const char* key, const char* absent = nullp
   return c;
 }
 
-constexpr const char* kPrepends[] = {"always", "first", "never"};
-
 Prepend prepend_of(Object& o) {
   const bool prefix = o.flag("add_prefix_space", true);  // of old files
   return static_cast<Prepend>(o.choice("prepend_scheme", kPrepends, prefix ? "always" : "never"));
@@ -150,8 +149,7 @@ Prepend prepend_of(Object& o) {
 
 void read_normalizer(Object& root, Description* d) {
   each_step(root, "normalizer", "normalizers", [&](Object& o) {
-    constexpr const char* kTypes[] = {"NFC", "NFD", "NFKC", "NFKD", "Prepend", "Replace", "Strip"};
-    NormalStep s{static_cast<NormalStep::Kind>(o.choice("type", kTypes)), {}, {}};
+    NormalStep s{static_cast<NormalStep::Kind>(o.choice("type", kNormalTypes)), {}, {}};
     if (s.kind == NormalStep::Kind::kPrepend) s.to = o.text("prepend");
     if (s.kind == NormalStep::Kind::kReplace) read_replace(o, &s);
     if (s.kind == NormalStep::Kind::kStrip) s.left = o.flag("strip_left", true), s.right = o.flag("strip_right", true);
@@ -163,7 +161,6 @@ void read_normalizer(Object& root, Description* d) {
 void read_pre_tokenizer(Object& root, Description* d) {
   each_step(root, "pre_tokenizer", "pretokenizers", [&](Object& o) {
     constexpr const char* kTypes[] = {"Split", "Digits", "ByteLevel", "Metaspace"};
-    constexpr const char* kBehaviors[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
     WEFT_CHECK_AS(kUnimplemented, !d->byte_level, o.where(), " follows ByteLevel; need ByteLevel last");
     SplitStep s{};
     switch (o.choice("type", kTypes)) {
@@ -202,8 +199,7 @@ void read_pre_tokenizer(Object& root, Description* d) {
 void read_decoder(Object& root, Description* d) {
   root.need("decoder");
   each_step(root, "decoder", "decoders", [&](Object& o) {
-    constexpr const char* kTypes[] = {"ByteLevel", "ByteFallback", "Fuse", "Strip", "Replace", "Metaspace"};
-    DecodeStep s{static_cast<DecodeStep::Kind>(o.choice("type", kTypes)), {}, {}};
+    DecodeStep s{static_cast<DecodeStep::Kind>(o.choice("type", kDecodeTypes)), {}, {}};
     switch (s.kind) {
       case DecodeStep::Kind::kByteLevel:
         o.inert({"add_prefix_space", "trim_offsets", "use_regex"});

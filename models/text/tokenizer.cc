@@ -6,30 +6,21 @@
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
-#include "framework/io/json.h"
 #include "models/text/parts.h"
-#include "models/text/token_text.h"
 
 namespace weft::text {
 namespace {
 
-/// The end token that tokenizer_config.json names; "" if there is none.
-std::string named_end(const std::string& folder) {
-  const std::string path = folder + "/tokenizer_config.json";
-  if (!io::exists(path) || io::is_folder(path)) return "";
-  return token_text(io::parse_json(io::read_file(path, int64_t{64} << 20), path), "eos_token");
-}
-
 /// The end token of the usual names, for a tokenizer.json alone.
 constexpr const char* kEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
 
-int32_t end_id(const Description& d, const std::string& folder) {
+int32_t end_id(const Description& d, const std::string& path) {
   const auto special = [&](const std::string& content) {
     for (const AddedToken& t : d.added)
       if (t.content == content) return t.id;
     return -1;
   };
-  if (const std::string named = named_end(folder); !named.empty()) return special(named);
+  if (const std::string named = read_settings(path).tokens["eos_token"]; !named.empty()) return special(named);
   for (const char* name : kEnds)
     if (const int32_t id = special(name); id >= 0) return id;
   return -1;
@@ -37,15 +28,19 @@ int32_t end_id(const Description& d, const std::string& folder) {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> Tokenizer::open(const std::string& path, const std::string& pre) {
+Description read_tokenizer(const std::string& path, const std::string& pre) {
   WEFT_CHECK_AS(kNotFound, io::exists(path), path, ": no such file; need tokenizer.json or a .gguf file");
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path;
   WEFT_CHECK_AS(kNotFound, io::exists(file), path, ": there is no tokenizer.json; need one, or a .gguf file");
-  if (io::is_gguf(file)) return std::make_shared<Tokenizer>(read_gguf_tokenizer(file, pre));
+  if (io::is_gguf(file)) return read_gguf_tokenizer(file, pre);
   WEFT_CHECK(pre.empty(), file, ": --pre names the pattern of a GGUF file; drop it");
   Description d = read_tokenizer_json(io::read_file(file, int64_t{1} << 30), file);
-  d.end_of_text = end_id(d, io::folder_of(file));
-  return std::make_shared<Tokenizer>(std::move(d));
+  d.end_of_text = end_id(d, file);
+  return d;
+}
+
+std::shared_ptr<const Tokenizer> Tokenizer::open(const std::string& path, const std::string& pre) {
+  return std::make_shared<Tokenizer>(read_tokenizer(path, pre));
 }
 
 Tokenizer::Tokenizer(Description description) : parts_(std::make_unique<Parts>(std::move(description))) {}
@@ -171,17 +166,6 @@ std::string Tokenizer::describe() const {
       out += str_cat("pattern ", c.known ? c.known->name : "by PCRE2", c.known && c.known->scan ? ", scanned" : "",
                      ": ", c.regex->pattern(), "\n");
   return out;
-}
-
-std::vector<NamedFile> tokenizer_files(const std::string& path) {
-  if (path.empty() || io::is_gguf(path)) return {};
-  const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path, folder = io::folder_of(file);
-  std::vector<NamedFile> files{{"tokenizer.json", io::read_file(file, int64_t{1} << 30)}};
-  for (const char* name :
-       {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja"})
-    if (const std::string other = str_cat(folder, "/", name); io::exists(other) && !io::is_folder(other))
-      files.emplace_back(name, io::read_file(other, int64_t{64} << 20));
-  return files;
 }
 
 std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path) {

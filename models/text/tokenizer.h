@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "models/data/tokenizer.h"
@@ -63,13 +62,6 @@ class Tokenizer final : public data::Tokenizer {
  private:
   std::unique_ptr<const Parts> parts_;
 };
-
-/// A file by its name, and its content.
-using NamedFile = std::pair<std::string, std::string>;
-
-/// The files of text in the folder of a tokenizer.json: itself, its settings, end tokens, and the chat template. Empty
-/// for a GGUF file and an empty path.
-std::vector<NamedFile> tokenizer_files(const std::string& path);
 
 /// The tokenizer of a program's flag: Tokenizer::open(), or bytes for an empty path.
 std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path);

@@ -220,8 +220,8 @@ Origin read_origin(const std::string& folder) {
 }
 
 std::string tokenizer_path(const std::string& folder) {
-  const std::string path = folder + "/tokenizer";
-  return io::exists(path + "/tokenizer.json") ? path : "";
+  const std::string path = folder + "/tokenizer", gguf = path + "/tokenizer.gguf";
+  return io::exists(path + "/tokenizer.json") ? path : io::exists(gguf) ? gguf : "";
 }
 
 void check_tokenizer(const std::string& name, const TrainState& state, const std::string& folder) {

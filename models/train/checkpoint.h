@@ -72,7 +72,7 @@ TrainState read_state(const std::string& folder);
 /// origin.json of a checkpoint folder; one without source, if the folder has none. Throws as read_state().
 Origin read_origin(const std::string& folder);
 std::string origin_path(const std::string& folder);
-/// The folder of the tokenizer in a checkpoint; empty: the checkpoint contains none.
+/// The folder of the tokenizer in a checkpoint, or its GGUF file; empty: the checkpoint contains none.
 std::string tokenizer_path(const std::string& folder);
 /// Throws if the run of a checkpoint read its text with another tokenizer than the one with this name.
 void check_tokenizer(const std::string& name, const TrainState& state, const std::string& folder);

@@ -51,6 +51,18 @@ void set_text(LoadedModel& m, bool text) {
   if (m.end_ids.empty() && text && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
 }
 
+// Removes the end tokens that the model does not have.
+void check_end_ids(LoadedModel& m) {
+  std::string unknown;
+  std::erase_if(m.end_ids, [&](int32_t id) {
+    if (id >= m.model->vocab()) unknown += str_cat(unknown.empty() ? "" : ", ", id);
+    return id >= m.model->vocab();
+  });
+  if (!unknown.empty())
+    internal::warn(str_cat(m.folder, ": the end tokens ", unknown, " are ignored: the model has tokens 0 to ",
+                           m.model->vocab() - 1));
+}
+
 }  // namespace
 
 LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, DType dtype, Device device, bool text) {
@@ -61,6 +73,7 @@ LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, D
   m.model = weights::with_names(hf.config, file, [&] {
     return family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
   });
+  check_end_ids(m);
   set_weights(*m.model, dtype, device, [&](const auto& cells) { weights::load_weights(hf, cells, &notes); });
   for (const std::string& note : notes) internal::warn(note);
   return m;
@@ -94,7 +107,7 @@ std::vector<int32_t> read_end_ids(const std::string& folder) {
   };
   if (io::is_gguf(folder)) {
     const io::GgufFile file(folder);
-    for (const char* name : {"eos", "eot"})
+    for (const char* name : {"eos", "eot", "eom"})
       if (const auto id = file.integer(str_cat("tokenizer.ggml.", name, "_token_id"))) add(folder, *id);
     return ids;
   }
@@ -138,6 +151,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
   m.folder = tokenizer_path(folder);
   if (m.folder.empty()) m.folder = state.run["tokenizer"];
   set_text(m, text);
+  check_end_ids(m);
   if (text && !m.folder.empty()) check_tokenizer(m.tokenizer->name(), state, folder);
   return m;
 }

@@ -407,7 +407,7 @@ void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& ru
 }
 
 // Settles the tokenizer: a checkpoint's own, else the one that is given, else the tokenizer beside the weights of --hf,
-// else the GGUF file of the run of --init_from. The flag receives its path, which the run keeps.
+// else the one that the run of --init_from has read. The flag receives its path, which the run keeps.
 void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, TrainOptions& o) {
   const std::string checkpoint = !p.resumed.empty() ? p.resumed : p.init_from;
   const std::string own = checkpoint.empty() ? "" : tokenizer_path(checkpoint);

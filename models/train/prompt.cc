@@ -4,9 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/io/file.h"
-#include "framework/io/gguf.h"
-#include "framework/io/json.h"
-#include "models/text/token_text.h"
+#include "models/text/settings.h"
 
 namespace weft::train {
 
@@ -30,73 +28,20 @@ void check_prompt(const PromptOptions& o) {
 
 namespace {
 
-struct TemplateText {
-  std::string source, name;
-  std::map<std::string, std::string> tokens;  // bos_token, eos_token, ...
-};
-
-// The template of tokenizer_config.json: a text, or a list of texts with names, of which "default" counts.
-std::string template_of(const io::Json& config) {
-  const auto at = config.find("chat_template");
-  if (at == config.end()) return {};
-  if (at->is_string()) return at->get<std::string>();
-  if (at->is_array())
-    for (const io::Json& t : *at)
-      if (t.is_object() && t.value("name", io::Json()) == "default") return text::token_text(t, "template");
-  return {};
-}
-
-TemplateText template_of_gguf(const std::string& path) {
-  const io::GgufFile file(path);
-  TemplateText t{
-      std::string(file.text("tokenizer.chat_template").value_or("")), path + ": tokenizer.chat_template", {}};
-  const std::vector<std::string_view> tokens = file.texts("tokenizer.ggml.tokens");
-  for (const char* name : {"bos", "eos", "unknown", "padding"})
-    if (const auto id = file.integer(str_cat("tokenizer.ggml.", name, "_token_id"));
-        id && *id >= 0 && *id < static_cast<int64_t>(tokens.size())) {
-      const std::string_view shown = std::string_view(name) == "unknown"   ? "unk"
-                                     : std::string_view(name) == "padding" ? "pad"
-                                                                           : name;
-      t.tokens[str_cat(shown, "_token")] = std::string(tokens[static_cast<size_t>(*id)]);
-    }
-  return t;
-}
-
-TemplateText template_of_folder(const std::string& folder) {
-  const std::string config_path = folder + "/tokenizer_config.json", jinja = folder + "/chat_template.jinja";
-  TemplateText t{{}, config_path, {}};
-  if (io::exists(config_path)) {
-    const io::Json config = io::parse_json(io::read_file(config_path), config_path);
-    WEFT_CHECK(config.is_object(), config_path, ": need a JSON object");
-    for (const char* token : {"bos_token", "eos_token", "unk_token", "pad_token"})
-      if (config.contains(token)) t.tokens[token] = text::token_text(config, token);
-    t.source = template_of(config);
-  }
-  if (io::exists(jinja)) {
-    t.name = jinja;
-    t.source = io::read_file(jinja);
-  }
-  return t;
-}
-
-TemplateText find_template(const LoadedModel& m, const std::string& asked) {
-  TemplateText t{{}, "--chat_template", {}};
-  if (io::is_gguf(m.folder))
-    t = template_of_gguf(m.folder);
-  else if (!m.folder.empty())
-    t = template_of_folder(m.folder);
+text::Settings find_template(const LoadedModel& m, const std::string& asked) {
+  text::Settings s = text::read_settings(m.folder);
   if (const char* known = text::jinja::known_template(asked)) {
-    t.source = known;
-    t.name = asked;
-    for (const char* token : {"bos_token", "eos_token"}) t.tokens.try_emplace(token, "");
+    s.chat_template = known;
+    s.where = asked;
+    for (const char* token : {"bos_token", "eos_token"}) s.tokens.try_emplace(token, "");
   } else if (!asked.empty()) {
-    t.name = io::resolve_path(asked);
-    t.source = io::read_file(t.name);
+    s.where = io::resolve_path(asked);
+    s.chat_template = io::read_file(s.where);
   }
   WEFT_CHECK_AS(
-      kNotFound, !t.source.empty(), m.folder.empty() ? "--chat" : m.folder,
+      kNotFound, !s.chat_template.empty(), m.folder.empty() ? "--chat" : m.folder,
       ": the model has no chat template; need --chat_template FILE, chatml, llama2, llama3, mistral or zephyr");
-  return t;
+  return s;
 }
 
 std::vector<int32_t> encoded(const LoadedModel& m, std::span<const data::Segment> parts, bool add_special) {
@@ -121,11 +66,11 @@ std::vector<int32_t> prompt_ids(const LoadedModel& m, const PromptOptions& o, co
 
 std::vector<int32_t> chat_ids(const LoadedModel& m, std::vector<text::jinja::Message> messages,
                               const std::string& chat_template) {
-  const TemplateText t = find_template(m, chat_template);
+  const text::Settings settings = find_template(m, chat_template);
   const text::jinja::TemplateInput input{
-      .messages = std::move(messages), .texts = t.tokens, .json = {}, .now = time(nullptr)};
+      .messages = std::move(messages), .texts = settings.tokens, .json = {}, .now = time(nullptr)};
   std::vector<data::Segment> parts;
-  for (text::jinja::TemplatePart& p : ChatTemplate(t.source, t.name).render(input))
+  for (text::jinja::TemplatePart& p : ChatTemplate(settings.chat_template, settings.where).render(input))
     parts.push_back({std::move(p.text), !p.from_user});
   return encoded(m, parts, /*add_special=*/false);
 }

@@ -59,13 +59,15 @@ nn::ConfigMap normal(const Family& family, nn::ConfigMap config) {
   return config;
 }
 
+constexpr const char* kTokenIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
 io::Json json_for(const Family& family, const Kind& kind, const nn::ConfigMap& config, DType dtype) {
   io::Json json = io::Json::object();
   json["architectures"] = {kind.model_class};
   json["model_type"] = kind.model_type;
   const char* name = dtype == kBFloat16 ? "bfloat16" : "float32";
   json["dtype"] = json["torch_dtype"] = name;
-  for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"}) json[id] = nullptr;
+  for (const char* id : kTokenIds) json[id] = nullptr;
   for (const std::vector<Field>& fields : {kind.fields, family.training})
     for (const Field& f : fields)
       for (const std::string& hf : f.names()) json[hf] = json_value(config.at(f.weft));
@@ -142,8 +144,14 @@ void write_hf(const std::string& folder, const Written& model, DType dtype) {
   std::vector<io::NamedView> views;
   for (const TensorPlan& plan : plan_tensors(*model.family, model.config, kind->model_type, shapes_of(model)))
     views.push_back({plan.name, tensors.values(plan, model.cells[plan.cell].view, dtype)});
-  io::write_file_atomic(folder + "/config.json", text);
-  io::write_file_atomic(folder + "/generation_config.json", "{\n  \"_from_model_config\": true\n}\n");
+  io::Json config = io::parse_json(text, "config.json"), generation{{"_from_model_config", true}};
+  for (io::Json* json : {&config, &generation}) {
+    if (model.begin_id) (*json)[kTokenIds[0]] = *model.begin_id;
+    if (!model.end_ids.empty())
+      (*json)[kTokenIds[1]] = model.end_ids.size() == 1 ? io::Json(model.end_ids[0]) : io::Json(model.end_ids);
+  }
+  io::write_file_atomic(folder + "/config.json", io::write_json(config, 2) + "\n");
+  io::write_file_atomic(folder + "/generation_config.json", io::write_json(generation, 2) + "\n");
   io::write_safetensors_folder(folder, "model", views, {{"format", "pt"}}, kMostFile);
 }
 

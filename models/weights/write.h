@@ -1,7 +1,9 @@
 // Writes models of Weft as transformers and llama.cpp read them: the tables of the families, backwards.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "framework/io/gguf.h"
 #include "framework/io/safetensors.h"
@@ -15,10 +17,13 @@ struct Written {
   const Family* family = nullptr;
   nn::ConfigMap config;
   std::vector<io::NamedView> cells;
+  std::optional<int32_t> begin_id;  // the token that begins a text
+  std::vector<int32_t> end_ids;     // tokens that end a text
 };
 
 /// Writes config.json, generation_config.json and model.safetensors (several files above 5 GB, with an index) into a
-/// folder, which exists. config.json has rotary settings in the forms of transformers 4 and 5. Throws InvalidArgument,
+/// folder, which exists. config.json has rotary settings in the forms of transformers 4 and 5, and both files have
+/// bos_token_id and eos_token_id. Throws InvalidArgument,
 /// naming the field, if no model_type describes the configuration. Memory: a copy of the tensors whose order or dtype
 /// differs from their cell's.
 void write_hf(const std::string& folder, const Written& model, DType dtype = kFloat32);

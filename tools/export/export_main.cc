@@ -2,11 +2,12 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "models/hf/families.h"
+#include "models/text/files.h"
+#include "models/text/settings.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/load.h"
 #include "models/weights/write.h"
-#include "tools/export/byte_tokenizer.h"
 
 namespace weft::tools {
 namespace {
@@ -16,12 +17,47 @@ struct ExportOptions {
   bool has_dtype = false, has_gguf = false;
 };
 
-// Copies the tokenizer's files of a checkpoint, or writes the bytes'.
-void write_tokenizer(const std::string& own, const std::string& folder) {
-  std::vector<text::NamedFile> files = text::tokenizer_files(own);
-  if (own.empty())
-    files = {{"tokenizer.json", byte_tokenizer_json()}, {"tokenizer_config.json", byte_tokenizer_config()}};
-  for (const auto& [name, content] : files) io::write_file_atomic(folder + "/" + name, content);
+// The tokenizer of a model in the format of --out, or why it has none.
+struct ExportedText {
+  std::vector<text::NamedFile> files;  // of a folder
+  io::GgufMetadata metadata;
+  std::string lacks;
+};
+
+// `written` receives the ids that begin and end a text.
+ExportedText text_of(const train::LoadedModel& m, const std::string& checkpoint, bool gguf, weights::Written& written) {
+  ExportedText t;
+  const int64_t vocab = m.model->vocab();
+  if (m.folder.empty() && vocab < 256) {
+    t.lacks = str_cat("the model has ", vocab, " tokens; the byte tokenizer needs 256 or more");
+  } else if (!m.folder.empty() && !io::exists(m.folder)) {
+    t.lacks = str_cat("the run read its text with the tokenizer of ", m.folder, ", which is not there");
+  } else {
+    written.end_ids = m.end_ids;
+    if (!m.folder.empty()) {
+      const auto tokenizer = text::Tokenizer::open(m.folder);
+      train::check_tokenizer(tokenizer->name(), train::read_state(checkpoint), checkpoint);
+      if (const int32_t end = tokenizer->end_of_text(); written.end_ids.empty() && end >= 0 && end < vocab)
+        written.end_ids = {end};
+      const text::Settings settings = text::read_settings(m.folder);
+      if (const auto begin = settings.tokens.find("bos_token"); begin != settings.tokens.end())
+        written.begin_id = tokenizer->id_of(begin->second);
+      else if (!tokenizer->before().empty())
+        written.begin_id = tokenizer->before()[0];
+    }
+    std::vector<std::string> notes;
+    try {
+      if (gguf)
+        t.metadata = text::metadata_for_gguf(m.folder, vocab, written.end_ids, &notes);
+      else
+        t.files = text::files_for_transformers(m.folder, written.end_ids);
+    } catch (const Error& e) {
+      if (e.code() != Code::kUnimplemented) throw;
+      t.lacks = e.what();
+    }
+    for (const std::string& note : notes) internal::warn(note);
+  }
+  return t;
 }
 
 int run(const ExportOptions& o) {
@@ -54,26 +90,16 @@ int run(const ExportOptions& o) {
     written.cells.push_back({name, values.back().view_for_kernel()});
   }
 
-  const int64_t vocab = loaded.model->vocab();
-  const std::string own = train::tokenizer_path(checkpoint);
-  const bool bytes = own.empty() && !state.run.count("tokenizer") && vocab >= 256;
-  std::string lacks;  // why no tokenizer is written
-  if (gguf && !own.empty())
-    lacks = "only the byte tokenizer is written to GGUF files";
-  else if (own.empty() && state.run.count("tokenizer"))
-    lacks = str_cat("the run read its text with the tokenizer of ", state.run.at("tokenizer"));
-  else if (own.empty() && !bytes)
-    lacks = str_cat("the model has ", vocab, " tokens; the byte tokenizer needs 256 or more");
+  const ExportedText text = text_of(loaded, checkpoint, gguf, written);
   if (gguf) {
-    weights::write_gguf(out, written, o.gguf, bytes ? byte_tokenizer_gguf(vocab) : io::GgufMetadata{},
-                        io::Existing::kRefuse);
+    weights::write_gguf(out, written, o.gguf, text.metadata, io::Existing::kRefuse);
   } else {
     io::AtomicFolder folder(out);
     weights::write_hf(folder.folder(), written, parse_dtype(o.dtype));
-    if (lacks.empty()) write_tokenizer(own, folder.folder());
+    for (const auto& [name, content] : text.files) io::write_file_atomic(folder.path(name), content);
     folder.commit(io::Existing::kRefuse);
   }
-  if (!lacks.empty()) internal::warn(str_cat(out, ": has no tokenizer: ", lacks));
+  if (!text.lacks.empty()) internal::warn(str_cat(out, ": has no tokenizer: ", text.lacks));
   std::printf("%s: %s of %s\n", out.c_str(), gguf ? "GGUF file" : "model of transformers", checkpoint.c_str());
   return 0;
 }

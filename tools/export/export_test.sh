@@ -3,6 +3,7 @@
 set -u
 export=$PWD/tools/export/export train=$PWD/models/llama/train score=$PWD/models/llama/score
 generate=$PWD/models/llama/generate tokenizer=$PWD/models/testing/hf/fixtures/tokenizers/gpt2.json
+encode=$PWD/models/text/tokenizer
 dir=${TEST_TMPDIR:-$(mktemp -d)}
 cd "$dir" || exit 1
 export WEFT_THREADS=2
@@ -32,14 +33,35 @@ done
 [[ $(stat -c %s q.gguf) -lt $(($(stat -c %s m.gguf) * 2 / 5)) ]] || fail "q8_0 is not smaller than f32"
 [[ $("$generate" --hf m.gguf --tokens ids.txt --max_new_tokens 8 --temperature 0) == "$("$generate" --checkpoint run --tokens ids.txt --max_new_tokens 8 --temperature 0)" ]] || fail "generate --hf m.gguf: other tokens"
 
-# The tokenizer of the text goes with the model; a GGUF file and a checkpoint that lost it have none, and say so.
+# The tokenizer of the text goes with the model, and with models that are trained from its GGUF file.
 seq 1 3000 >text.txt
-"$train" --config llama_tiny --set vocab=2000,dim=16,layers=1,heads=2 --tokenizer "$tokenizer" --data text.txt --batch_size 2 --seq_len 16 --steps 1 --sample 0 --checkpoint_dir own >t.txt 2>&1 || fail "train: $(tail -3 t.txt)"
+ids() { "$encode" encode --tokenizer "$1" --text text.txt; }
+cp "$tokenizer" own.json
+run=(--data text.txt --batch_size 2 --seq_len 16 --steps 1 --sample 0)
+"$train" --config llama_tiny --set vocab=2005,dim=16,layers=1,heads=2 --tokenizer own.json "${run[@]}" --checkpoint_dir own >t.txt 2>&1 || fail "train: $(tail -3 t.txt)"
 expect 0 "" "$export" --checkpoint own --out own_hf
 cmp -s own_hf/tokenizer.json "$tokenizer" || fail "own_hf/tokenizer.json is not the tokenizer of the run"
 [[ ! -e own_hf/tokenizer_config.json ]] || fail "own_hf/tokenizer_config.json was invented"
-expect 0 "own.gguf: has no tokenizer: only the byte tokenizer" "$export" --checkpoint own --out own.gguf
+expect 0 "" "$export" --checkpoint own --out own.gguf
+[[ $(ids own.gguf) == "$(ids own.json)" ]] || fail "own.gguf: other ids"
+"$train" --hf own.gguf "${run[@]}" --checkpoint_dir again >t.txt 2>&1 || fail "train --hf own.gguf: $(tail -3 t.txt)"
+rm own.gguf
+for out in again_hf again.gguf; do
+  expect 0 "" "$export" --checkpoint again --out $out
+  [[ ! -s err.txt ]] || fail "$out: $(cat err.txt)"
+  [[ $(ids $out) == "$(ids own.json)" ]] || fail "$out: other ids"
+done
+for file in {own,again}_hf/{config,generation_config}.json; do
+  grep -q '"eos_token_id": 0' $file || fail "no end token in $file: $(cat $file)"
+done
+grep -q '"eos_token_id": null' hf/config.json || fail "the bytes have an end token: $(cat hf/config.json)"
+cp -r own_hf far && sed -i 's/"eos_token_id": 0/"eos_token_id": [1, 2005]/' far/*config.json
+expect 0 "far: the end tokens 2005 are ignored: the model has tokens 0 to 2004" "$score" --hf far --tokens ids.txt
+# A checkpoint that has none, as of earlier versions, and one whose file is gone.
 rm -r own/step_1/tokenizer
+expect 0 "" "$export" --checkpoint own --out old
+cmp -s old/tokenizer.json "$tokenizer" || fail "old/tokenizer.json is not the tokenizer of the run"
+rm own.json
 expect 0 "lost: has no tokenizer: the run read its text with the tokenizer of" "$export" --checkpoint own --out lost
 [[ ! -e lost/tokenizer.json ]] || fail "lost/tokenizer.json was invented"
 

@@ -1,13 +1,17 @@
 // Tokenizers trained by `tokenizers`: the ids of 100,000 texts, cuts, bytes, special tokens.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/utf8.h"
+#include "models/text/description.h"
+#include "models/text/files.h"
 #include "models/text/tokenizer.h"
 
 namespace weft::text {
@@ -158,6 +162,98 @@ TEST_P(Styles, SpecialTokensOfTemplatesOnly) {
   const std::vector<int32_t> ids = t->encode(cut, false);
   want.insert(want.end(), ids.begin(), ids.end());
   EXPECT_EQ(with, want);
+}
+
+/// All that a tokenizer does with `texts`, and its tokens, is equal.
+void expect_equal(const Tokenizer& a, const Tokenizer& b, int texts_to_read) {
+  ASSERT_LE(a.vocab_size(), b.vocab_size());
+  EXPECT_EQ(a.end_of_text(), b.end_of_text());
+  EXPECT_TRUE(std::ranges::equal(a.before(), b.before()));
+  EXPECT_TRUE(std::ranges::equal(a.after(), b.after()));
+  std::vector<std::string> specials;
+  for (int32_t id = 0; id < b.vocab_size(); ++id) {
+    ASSERT_EQ(id < a.vocab_size() ? a.token(id) : "", b.token(id)) << id;
+    ASSERT_EQ(a.is_special(id), b.is_special(id)) << a.token(id);
+    if (a.is_special(id)) specials.push_back(a.token(id));
+  }
+  ASSERT_FALSE(specials.empty());
+  Texts texts;
+  for (int i = 0; i < texts_to_read; ++i) {
+    const std::string first = texts.next(), second = texts.next(), &special = specials[texts.random(specials.size())];
+    const std::vector<Segment> parts{{first, false}, {special, true}, {second + special, false}};
+    const std::vector<int32_t> ids = a.encode(parts, true);
+    ASSERT_EQ(ids, b.encode(parts, true)) << first << special << second;
+    ASSERT_EQ(a.decode(ids), b.decode(ids));
+    ASSERT_EQ(a.decode_plain(ids), b.decode_plain(ids));
+  }
+}
+
+/// A tokenizer.json, the GGUF file made of it, and the tokenizer.json made of that have the same ids.
+TEST_P(Styles, OtherFormatsHaveTheIds) {
+  const std::string name = GetParam(), folder = ::testing::TempDir() + "/formats_" + name;
+  io::remove_all(folder);
+  io::make_folders(folder + "/plain"), io::make_folders(folder + "/back");
+  const std::string text = io::read_file(kFolder + name + ".json");
+  // What GGUF files do not have: one sentence each, and the other tokenizer is the one without it.
+  io::write_file_atomic(folder + "/tokenizer.json", text);
+  io::Json json = io::parse_json(text, name), plain = json;
+  const bool qwen = name == "qwen", spm = name == "spm";
+  if (qwen) plain["normalizer"] = nullptr;
+  if (spm) {
+    io::Json& merges = plain["model"]["merges"];
+    const auto at = std::find(merges.begin(), merges.end(), io::Json{"<", "0x0A>"});
+    ASSERT_NE(at, merges.end());
+    merges.erase(at);
+  }
+  for (io::Json& t : plain["added_tokens"]) t["lstrip"] = t["rstrip"] = t["single_word"] = false;
+  io::write_file_atomic(folder + "/plain/tokenizer.json", plain.dump());
+  const auto original = Tokenizer::open(folder), reference = Tokenizer::open(folder + "/plain");
+  const std::string end = original->token(original->end_of_text() < 0 ? 0 : original->end_of_text());
+  const io::Json config{{"eos_token", end}, {"bos_token", {{"content", end}}}, {"chat_template", "{{ bos_token }}"}};
+  for (const char* file : {"/tokenizer_config.json", "/plain/tokenizer_config.json"})
+    io::write_file_atomic(folder + file, config.dump());
+
+  std::vector<std::string> notes;
+  const std::vector<int32_t> ends{original->end_of_text(), 3, 5};
+  const std::string gguf = folder + "/tokenizer.gguf";
+  io::write_file_atomic(gguf, io::gguf_of(metadata_for_gguf(folder, original->vocab_size() + 3, ends, &notes)));
+  const std::string where = folder + "/tokenizer.json: ";
+  EXPECT_EQ(notes, qwen  ? (std::vector<std::string>{
+                               where + "the added token 'king' has single_word; GGUF files do not have it, so text "
+                                        "beside it gets other ids",
+                               where + "normalizer is NFC; GGUF files have none, so text in other forms gets other ids"})
+                   : spm ? (std::vector<std::string>{where + "model.merges makes '<0x0A>', the token of a byte; GGUF "
+                                                             "files join none, so this text gets other ids"})
+                         : std::vector<std::string>());
+  constexpr int kTexts = 10'000;
+  expect_equal(*reference, *Tokenizer::open(gguf), kTexts);
+  const io::GgufFile file(gguf);
+  const std::map<std::string, std::pair<const char*, const char*>> kinds{{"gpt2", {"gpt2", "gpt-2"}},
+                                                                         {"llama3", {"gpt2", "llama-bpe"}},
+                                                                         {"qwen", {"gpt2", "qwen2"}},
+                                                                         {"spm", {"llama", ""}}};
+  EXPECT_EQ(file.text("tokenizer.ggml.model"), kinds.at(name).first);
+  EXPECT_EQ(file.text("tokenizer.ggml.pre").value_or(""), kinds.at(name).second);
+  EXPECT_EQ(file.integer("tokenizer.ggml.eos_token_id"), ends[0]);
+  EXPECT_EQ(file.integer("tokenizer.ggml.eot_token_id"), 3);
+  EXPECT_EQ(file.integer("tokenizer.ggml.eom_token_id"), 5);
+
+  for (const auto& [part, content] : files_for_transformers(gguf, {}))
+    io::write_file_atomic(folder + "/back/" + part, content);
+  expect_equal(*reference, *Tokenizer::open(folder + "/back"), kTexts);
+  for (const std::string& path : {gguf, folder + "/back"}) {
+    const Settings settings = read_settings(path);
+    EXPECT_EQ(settings.chat_template, "{{ bos_token }}") << path;
+    EXPECT_EQ(settings.tokens.at("eos_token"), end) << path;
+  }
+  // A copy for a checkpoint is the same tokenizer, with its name.
+  const std::vector<NamedFile> copies = tokenizer_files(gguf);
+  ASSERT_EQ(copies.size(), 1u);
+  io::write_file_atomic(folder + "/copy.gguf", copies[0].second);
+  EXPECT_EQ(Tokenizer::open(folder + "/copy.gguf")->name(), Tokenizer::open(gguf)->name());
+  // Flags and normal forms, too, are written to a tokenizer.json.
+  io::write_file_atomic(folder + "/back/tokenizer.json", write_tokenizer_json(read_tokenizer(folder)));
+  expect_equal(*Tokenizer::open(folder), *Tokenizer::open(folder + "/back"), kTexts);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Styles, ::testing::Values("gpt2", "llama3", "qwen", "spm"),

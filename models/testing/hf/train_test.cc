@@ -13,6 +13,8 @@
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
+#include "models/text/files.h"
+#include "models/text/settings.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/load.h"
@@ -214,11 +216,33 @@ TEST(HfTrain, CheckpointsContainTheirTokenizer) {
   o.eval_every = 0;
   o.sample_tokens = 4;
   ASSERT_EQ(train::train(gpt::family(), o), 0);
+  // The same tokenizer in a GGUF file.
+  std::vector<std::string> notes;
+  TrainOptions gguf = o;
+  gguf.checkpoint_dir = fresh("tokenizer_gguf");
+  gguf.metrics = gguf.checkpoint_dir + ".jsonl";
+  gguf.tokenizer = folder + "/tokenizer.gguf";
+  io::write_file_atomic(gguf.tokenizer,
+                        io::gguf_of(text::metadata_for_gguf(folder, tokenizer->vocab_size(), {}, &notes)));
+  const std::string gguf_name = text::Tokenizer::open(gguf.tokenizer)->name();
+  ASSERT_EQ(train::train(gpt::family(), gguf), 0);
   std::remove((folder + "/tokenizer.json").c_str());
-  const train::LoadedModel m = train::load_model(gpt::family(), {.checkpoint = o.checkpoint_dir}, true);
-  EXPECT_EQ(m.tokenizer->name(), tokenizer->name());
-  EXPECT_EQ(m.folder, o.checkpoint_dir + "/step_2/tokenizer");
-  EXPECT_EQ(io::read_file(m.folder + "/chat_template.jinja"), "{{ bos_token }}");
+  std::remove(gguf.tokenizer.c_str());
+  for (const bool is_gguf : {false, true}) {
+    const std::string& dir = (is_gguf ? gguf : o).checkpoint_dir;
+    const train::LoadedModel m = train::load_model(gpt::family(), {.checkpoint = dir}, true);
+    EXPECT_EQ(m.tokenizer->name(), is_gguf ? gguf_name : tokenizer->name());
+    EXPECT_EQ(m.folder, dir + (is_gguf ? "/step_2/tokenizer/tokenizer.gguf" : "/step_2/tokenizer"));
+    EXPECT_EQ(m.end_ids, std::vector<int32_t>{tokenizer->end_of_text()});
+    EXPECT_EQ(m.tokenizer->encode("a text"), tokenizer->encode("a text"));
+    EXPECT_EQ(text::read_settings(m.folder).chat_template, "{{ bos_token }}");
+  }
+  TrainOptions again = options_of(gguf.checkpoint_dir, 4);
+  again.data = text;
+  again.resume = true;
+  ASSERT_EQ(train::train(gpt::family(), again), 0);
+  EXPECT_EQ(io::read_file(again.checkpoint_dir + "/step_4/tokenizer/tokenizer.gguf"),
+            io::read_file(again.checkpoint_dir + "/step_2/tokenizer/tokenizer.gguf"));
 
   TrainOptions more = options_of(o.checkpoint_dir, 4);
   more.data = text;
