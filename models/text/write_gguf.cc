@@ -214,8 +214,8 @@ class Writer {
     return more;
   }
 
-  /// A token has the score of the merges that make it. llama.cpp also joins other halves of a token. Texts have the same
-  /// ids if merges make the token of its text: then they have joined its parts before these could be such halves.
+  /// A token has the score of the merges that make it. llama.cpp also joins other halves of a token. The ids are equal
+  /// if merges make the token of its text: they have joined its parts before these could be such halves.
   std::vector<float> scores(int64_t vocab) {
     const int missing = d_.byte_fallback ? Bpe(d_).missing_bytes() : 256;
     need(missing == 0, "has no tokens for ", missing, " of 256 bytes; GGUF files of SentencePiece need all");

@@ -218,10 +218,11 @@ TEST_P(Styles, OtherFormatsHaveTheIds) {
   const std::string gguf = folder + "/tokenizer.gguf";
   io::write_file_atomic(gguf, io::gguf_of(metadata_for_gguf(folder, original->vocab_size() + 3, ends, &notes)));
   const std::string where = folder + "/tokenizer.json: ";
+  const std::string nfc = "normalizer is NFC; GGUF files have none, so text in other forms gets other ids";
   EXPECT_EQ(notes, qwen  ? (std::vector<std::string>{
                                where + "the added token 'king' has single_word; GGUF files do not have it, so text "
                                         "beside it gets other ids",
-                               where + "normalizer is NFC; GGUF files have none, so text in other forms gets other ids"})
+                               where + nfc})
                    : spm ? (std::vector<std::string>{where + "model.merges makes '<0x0A>', the token of a byte; GGUF "
                                                              "files join none, so this text gets other ids"})
                          : std::vector<std::string>());
