@@ -8,6 +8,7 @@
 #include "framework/autodiff/grad.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
+#include "ops/kernels/products/gemm.h"
 
 namespace weft {
 namespace {
@@ -32,8 +33,10 @@ TEST(Prologue, EitherOperandEitherWayRound) {
             {normal({m, k}, t), normal({k, n}, t), normal({n}, t), normal({m, n}, t)});
       check([](Args x) { return Tensors{matmul((x[0] * x[1]).transpose(0, 1), relu(x[2]))}; },
             {normal({k, m}, t), normal({k, 1}, t), normal({k, n}, t)});
-      check([](Args x) { return Tensors{matmul(x[0], sigmoid(x[1]).transpose(0, 1)) * x[2]}; },
-            {normal({m, k}, t), normal({n, k}, t), normal({m, n}, t)});
+      const auto transposed = [](Args x) { return Tensors{matmul(x[0], sigmoid(x[1]).transpose(0, 1)) * x[2]}; };
+      const Tensors in = {normal({m, k}, t), normal({n, k}, t), normal({m, n}, t)};
+      if (m > kernels::gemm_few_rows(t)) check(transposed, in);
+      testing::expect_fused_bits(transposed, in, {1, 3});
     }
 }
 
@@ -64,6 +67,14 @@ TEST(Prologue, WhatProductsCannotTakeInPieces) {
   auto rows = [](Args x) { return Tensors{matmul(exp(x[0]), x[1])}; };
   EXPECT_NE(why(rows, {normal({3, 64}), normal({64, 64})}), "");  // streamed: another order of sums
   EXPECT_NE(why(rows, {normal({30, 64}), normal({64, 1})}), "");
+  const auto input = [](Args x) { return Tensors{matmul(exp(x[0]), x[1].transpose(0, 1))}; };
+  check(input, {normal({30, 64}), normal({64, 64})});
+  const auto both = [](Args x) { return Tensors{matmul(exp(x[0]).transpose(0, 1), x[1].transpose(0, 1))}; };
+  EXPECT_NE(why(both, {normal({64, 30}), normal({64, 64})}), "");  // in memory, it would be packed
+  check(both, {normal({64, 33}), normal({64, 64})});
+  const auto weight = [](Args x) { return Tensors{matmul(x[0], exp(x[1]).transpose(0, 1))}; };
+  EXPECT_NE(why(weight, {normal({30, 64}), normal({64, 64})}), "");
+  EXPECT_EQ(why(weight, {normal({33, 64}), normal({64, 64})}), "");
   EXPECT_NE(why(rows, {normal({30, 64}, kFloat64), normal({64, 30}, kFloat64)}), "");
   EXPECT_NE(why([](Args x) { return Tensors{matmul(softmax(x[0], -1), x[1])}; }, {normal({30, 64}), normal({64, 30})}),
             "");
