@@ -26,7 +26,8 @@ void check(const TensorFn& fn, const Tensors& in) {
 
 TEST(Prologue, EitherOperandEitherWayRound) {
   for (DType t : {kFloat32, kBFloat16})
-    for (auto [m, n, k] : {std::array<int64_t, 3>{17, 20, 40}, {300, 520, 64}, {130, 96, 700}, {64, 16, 1100}}) {
+    for (auto [m, n, k] :
+         {std::array<int64_t, 3>{17, 20, 40}, {300, 520, 64}, {130, 96, 700}, {64, 16, 1100}, {20, 16, 1100}}) {
       SCOPED_TRACE(str_cat(t, " ", m, " ", n, " ", k));
       check([](Args x) { return Tensors{matmul(gelu(x[0], "tanh"), x[1])}; }, {normal({m, k}, t), normal({k, n}, t)});
       check([](Args x) { return Tensors{matmul(x[0], exp(x[1]) * x[2]) + x[3]}; },
@@ -35,7 +36,7 @@ TEST(Prologue, EitherOperandEitherWayRound) {
             {normal({k, m}, t), normal({k, 1}, t), normal({k, n}, t)});
       const auto transposed = [](Args x) { return Tensors{matmul(x[0], sigmoid(x[1]).transpose(0, 1)) * x[2]}; };
       const Tensors in = {normal({m, k}, t), normal({n, k}, t), normal({m, n}, t)};
-      if (m > kernels::gemm_few_rows(t)) check(transposed, in);
+      if (m > kernels::gemm_few_rows(t, k)) check(transposed, in);
       testing::expect_fused_bits(transposed, in, {1, 3});
     }
 }
@@ -68,13 +69,14 @@ TEST(Prologue, WhatProductsCannotTakeInPieces) {
   EXPECT_NE(why(rows, {normal({3, 64}), normal({64, 64})}), "");  // streamed: another order of sums
   EXPECT_NE(why(rows, {normal({30, 64}), normal({64, 1})}), "");
   const auto input = [](Args x) { return Tensors{matmul(exp(x[0]), x[1].transpose(0, 1))}; };
-  check(input, {normal({30, 64}), normal({64, 64})});
+  check(input, {normal({30, 128}), normal({64, 128})});
   const auto both = [](Args x) { return Tensors{matmul(exp(x[0]).transpose(0, 1), x[1].transpose(0, 1))}; };
-  EXPECT_NE(why(both, {normal({64, 30}), normal({64, 64})}), "");  // in memory, it would be packed
-  check(both, {normal({64, 33}), normal({64, 64})});
+  EXPECT_NE(why(both, {normal({128, 30}), normal({64, 128})}), "");  // in memory, it would be packed
+  check(both, {normal({128, 33}), normal({64, 128})});
   const auto weight = [](Args x) { return Tensors{matmul(x[0], exp(x[1]).transpose(0, 1))}; };
-  EXPECT_NE(why(weight, {normal({30, 64}), normal({64, 64})}), "");
-  EXPECT_EQ(why(weight, {normal({33, 64}), normal({64, 64})}), "");
+  EXPECT_NE(why(weight, {normal({30, 128}), normal({64, 128})}), "");
+  EXPECT_EQ(why(weight, {normal({30, 127}), normal({64, 127})}), "");
+  EXPECT_EQ(why(weight, {normal({33, 128}), normal({64, 128})}), "");
   EXPECT_NE(why(rows, {normal({30, 64}, kFloat64), normal({64, 30}, kFloat64)}), "");
   EXPECT_NE(why([](Args x) { return Tensors{matmul(softmax(x[0], -1), x[1])}; }, {normal({30, 64}), normal({64, 30})}),
             "");

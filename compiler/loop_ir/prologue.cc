@@ -85,7 +85,7 @@ std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& 
   if (copies || (s[2] != 1 && s[1] != 1) || rows <= 1 || columns <= 1)
     return "an operand of the product is computed in another order than it is packed";
   // The same order of sums as for the operand in memory.
-  if (p.m() <= kernels::gemm_few_rows(t) && s[2] != 1 && (operand == 1 || p.b_strides()[2] != 1))
+  if (p.m() <= kernels::gemm_few_rows(t, p.k()) && s[2] != 1 && (operand == 1 || p.b_strides()[2] != 1))
     return "a product of few rows has another order of sums if an operand is transposed in memory";
   return "";
 }

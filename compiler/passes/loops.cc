@@ -120,7 +120,7 @@ class Panels {
     if (m->columns == 0 || columns % m->columns != 0 || columns == m->columns || m->k < 2) return false;
     m->panels = columns / m->columns;
     // A product of few rows packs no operand, except that panels of [k, n] keep the order of its sums.
-    return n.outputs[0].shape.numel() / columns > (m->transposed ? kernels::gemm_few_rows(type.dtype) : 4);
+    return n.outputs[0].shape.numel() / columns > (m->transposed ? kernels::gemm_few_rows(type.dtype, m->k) : 4);
   }
 
   Value packed_outside(const PanelMatrix& m, const Node& from) {

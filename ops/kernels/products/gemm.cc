@@ -97,9 +97,9 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
 // A few rows times a matrix, or a matrix times one column. Limited by memory bandwidth, so the matrix is read once and
 // never copied. Returns false if the strides do not allow it. A row has the same bits among any few rows; columns that
 // are contiguous are summed in the order of packed products, too.
-bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p, int64_t most,
-              void* workspace, const GemmHooks& hooks) {
-  if (p.m > most && p.n != 1) return false;
+bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p, void* workspace,
+              const GemmHooks& hooks) {
+  if (p.m > gemm_few_rows(a.dtype, p.k) && p.n != 1) return false;
   const bool column = p.n == 1 && p.m > 4;  // then the roles of a and b are swapped
   const StridedView &x = column ? b : a, &w = column ? a : b;
   const GemmFill *fill_x = column ? hooks.b : hooks.a, *fill_w = column ? hooks.a : hooks.b;
@@ -110,11 +110,12 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
   static const auto get = WEFT_SELECT(gemv_fn);
   const GemvFn fn = get(w_k != 1, static_cast<int>(panel_type(a.dtype)));
   const int64_t w_stride = w_k == 1 ? w_col : w_k, size = itemsize(a.dtype), out_size = itemsize(c.dtype);
-  // Rows of w are read in long pieces. Sums that are not written to c stay in the second-level cache.
-  constexpr int64_t kUnit = 192, kSums = 32768, kStrip = 2048, kTileColumns = 512;
-  const int64_t wide = std::min(kStrip, kSums / rows / 64 * 64), share = (cols + max_threads() - 1) / max_threads();
-  const int64_t chunk = w_k == 1 ? std::clamp<int64_t>((1 << 16) / p.k / kUnit * kUnit, kUnit, 2 * kUnit)
-                                 : std::clamp<int64_t>(round_up(share, 64), 64, wide);
+  // Rows of w are read in long pieces, as far as there are columns for all threads. Sums that are not written to c stay
+  // in the second-level cache.
+  constexpr int64_t kSums = 32768, kStrip = 2048, kColumns = 384, kTileColumns = 512;
+  const int64_t share = (cols + max_threads() - 1) / max_threads(), unit = w_k == 1 ? 48 : 64;
+  const int64_t wide = w_k == 1 ? kColumns : std::min(kStrip, kSums / rows / unit * unit);
+  const int64_t chunk = std::clamp(round_up(share, unit), unit, wide);
   const int64_t chunks = (cols + chunk - 1) / chunk;
   const int64_t together = std::max<int64_t>(1, (1 << 16) / (p.k * chunk * rows));
   auto run = [&](int64_t begin, int64_t end) {
@@ -355,11 +356,15 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
   // The order of its sums depends on the layout of b; small products keep one order for every layout, with any rows.
   const bool small = p.m * p.n * p.k <= 1024 || (p.m > 4 && p.n > 1 && p.n * p.k <= 1024);
-  if (!small && !hooks.add && few_rows(a, b, c, p, plan.kernel->few_rows, workspace, hooks)) return;
+  if (!small && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
 }
 
-int64_t gemm_few_rows(DType in) { return gemm_kernel(panel_type(in)).few_rows; }
+int64_t gemm_few_rows(DType in, int64_t k) {
+  // Lanes of short sums take longer to add than packing takes.
+  constexpr int64_t kShortSum = 128, kStreamed = 4;
+  return k < kShortSum ? kStreamed : gemm_kernel(panel_type(in)).few_rows;
+}
 
 int64_t gemm_panel(DType in) {
   if (in != kFloat32) return 0;

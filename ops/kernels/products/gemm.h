@@ -71,9 +71,9 @@ struct GemmFilled {
 int64_t gemm_workspace(DType in, DType out, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled = {});
 
 /// The most rows of a product that is computed without packing (f32, bf16, f16), where a row has the bits that it has
-/// alone, if b has more than 1024 elements. If b is column-major, sums of more rows have another order. The dtype and
-/// the machine's instruction set determine it.
-int64_t gemm_few_rows(DType in);
+/// alone, if b has more than 1024 elements. If b is column-major, sums of more rows have another order. The dtype, the
+/// length of the sums and the machine's instruction set determine it.
+int64_t gemm_few_rows(DType in, int64_t k);
 /// The columns of a panel of b (GemmHooks::panels); 0: this dtype has no panels that are plain memory.
 int64_t gemm_panel(DType in);
 

@@ -132,7 +132,7 @@ StridedView first_rows(const Array& a, int64_t m) {
 
 // Columns of a block, of less than one vector and of several strips; k below and above one block, with and without a
 // rest.
-const Size kFewRows[] = {{1, 33, 50, 40}, {1, 33, 131, 333}, {1, 33, 200, 1297}, {1, 33, 1100, 24}, {2, 33, 7, 3000}};
+const Size kFewRows[] = {{1, 33, 50, 40}, {1, 33, 131, 333}, {1, 33, 200, 1297}, {1, 33, 1100, 128}, {2, 33, 7, 3000}};
 
 TEST(FewRows, HaveTheBitsOfARowAloneWithEpilogueAndFill) {
   const int before = num_threads();
@@ -160,7 +160,7 @@ TEST(FewRows, HaveTheBitsOfARowAloneWithEpilogueAndFill) {
             ASSERT_LE(std::fabs(alone.back()[j] - sum), (s.k + 2) * 0x1p-24 * absolute) << row << " " << j;
           }
         }
-        for (int64_t m = 1; m <= std::min(s.m, gemm_few_rows(t)); ++m) {
+        for (int64_t m = 1; m <= std::min(s.m, gemm_few_rows(t, s.k)); ++m) {
           std::vector<float> want;
           for (int64_t row = 0; row < s.batch * m; ++row) {
             const std::vector<float>& one = alone[row / m * s.m + row % m];
@@ -196,7 +196,8 @@ TEST(FewRows, HaveTheBitsOfARowAloneWithEpilogueAndFill) {
         }
       }
   set_num_threads(before);
-  EXPECT_EQ(gemm_few_rows(kFloat32), 32);
+  EXPECT_EQ(gemm_few_rows(kFloat32, 128), 32);
+  EXPECT_EQ(gemm_few_rows(kFloat32, 127), 4);
 }
 
 TEST(GemmHooks, SumsThatGoOnGiveTheBitsOfTheWholeProduct) {

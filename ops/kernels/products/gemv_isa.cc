@@ -83,10 +83,18 @@ void dot_tile(const float* x, i64 x_stride, const typename M::E* w, i64 w_stride
   for (; c < cols; ++c) dots<M, kR, 1, kV>(x, x_stride, w + c * w_stride, w_stride, k, lanes + c * kL, line, start);
 }
 
+// The next tile of columns in memory, or null.
+struct NextTile {
+  const char* at;
+  i64 line, bytes;
+};
+
 template <class M>
 W_FN void dot_rows(const float* x, i64 x_stride, i64 rows, const typename M::E* w, i64 w_stride, i64 k, i64 cols,
-                   float* lanes, i64 line, bool start) {
+                   float* lanes, i64 line, bool start, NextTile next) {
   for (i64 r = 0; r < rows; r += kRows) {
+    for (i64 c = r / kRows; c < kTile && next.at; c += (rows + kRows - 1) / kRows)
+      for (i64 i = 0; i < next.bytes; i += 64) __builtin_prefetch(next.at + c * next.line + i, 0, 2);
     const float* from = x + r * x_stride;
     float* to = lanes + r * line;
     switch (rows - r) {
@@ -183,12 +191,17 @@ void dot_columns(const void* x, i64 x_stride, i64 rows, const void* w, i64 w_str
           const E* from = static_cast<const E*>(w) + (j + c) * w_stride + first;
           if (n % kL == 0 && (kWide || one)) {
             dot_rows<M>(from_x, direct ? x_stride : stride, rows, from, w_stride, n, width, lanes + c * kL, line,
-                        first == 0);
+                        first == 0, {});
             continue;
           }
+          // The hardware does not foresee the next tile of a block.
+          NextTile next{nullptr, w_stride * static_cast<i64>(sizeof(E)), n * static_cast<i64>(sizeof(E))};
+          if (!one && most < k)
+            next.at = reinterpret_cast<const char*>(
+                c + tile < least(at + span, count) ? from + tile * w_stride : from - (c - at) * w_stride + n);
           for (i64 i = 0; i < width; ++i) widen<M>(from + i * w_stride, n, kL, wide_w + i * kBlock);
           dot_rows<MF32>(from_x, direct ? x_stride : stride, rows, wide_w, kBlock, (n + kL - 1) / kL * kL, width,
-                         lanes + c * kL, line, first == 0);
+                         lanes + c * kL, line, first == 0, next);
         }
       }
     for (i64 r = 0; r < rows; ++r) finish(lanes + r * line, count, out + r * ld + j);
