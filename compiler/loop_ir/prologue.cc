@@ -16,9 +16,8 @@ namespace {
 
 using internal::DotProduct;
 
-// gemm streams the operands of products with so few rows instead of packing them. Products below the least work are too
-// small to matter.
-constexpr int64_t kStreamed = 4, kLeastWork = 1024;
+// Products below the least work are too small to matter.
+constexpr int64_t kLeastWork = 1024;
 // Lines of the result are further apart than their length, so that no two lines merge into one lane axis.
 constexpr int64_t kGap = 16;
 
@@ -77,16 +76,15 @@ std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& 
   if (t != kFloat32 && t != kBFloat16 && t != kFloat16)
     return str_cat("a product of ", t, " reads its operands from memory");
   const DotProduct p = product_of(dot, a, b);
-  if (p.m() <= kStreamed || p.n() == 1) return "a product of few rows or one column streams its operands";
+  // gemm streams the operands of products of a few rows instead of packing them, in the order of their layout in memory.
+  if (p.m() <= kernels::gemm_few_rows(t, p.k()) || p.n() == 1)
+    return "a product of few rows or one column streams its operands";
   if (p.m() * p.n() * p.k() <= kLeastWork) return "the product is small";
   const Shape& s = operand == 0 ? p.a_strides() : p.b_strides();
   const bool copies = operand == 0 ? p.copies_a() : p.copies_b();
   const int64_t rows = operand == 0 ? p.m() : p.k(), columns = operand == 0 ? p.k() : p.n();
   if (copies || (s[2] != 1 && s[1] != 1) || rows <= 1 || columns <= 1)
     return "an operand of the product is computed in another order than it is packed";
-  // The same order of sums as for the operand in memory.
-  if (p.m() <= kernels::gemm_few_rows(t, p.k()) && s[2] != 1 && (operand == 1 || p.b_strides()[2] != 1))
-    return "a product of few rows has another order of sums if an operand is transposed in memory";
   return "";
 }
 
