@@ -28,7 +28,7 @@ W_FN void widen(const typename M::E* from, i64 count, i64 unit, float* to) {
 // memory between blocks of k. A tile of columns stays in the nearest cache while groups of rows go over it.
 constexpr int kL = 16, kV = kL / kF, kRows = 4;
 // Columns at a time, and vectors of lanes for kR rows: as many sums as registers hold beside their operands.
-constexpr int kColumns = kF == 16 ? 6 : kF == 8 ? 3 : 2;
+constexpr int kColumns = kF == 16 ? 6 : kF == 8 ? 3 : 2, kOneRow = kF == 8 ? 4 : kColumns;
 template <int kR>
 constexpr int kVectors = kR == 1   ? kV
                          : kR == 2 ? (kV < 2 ? kV : 2)
@@ -78,8 +78,9 @@ template <class M, int kR>
 void dot_tile(const float* x, i64 x_stride, const typename M::E* w, i64 w_stride, i64 k, i64 cols, float* lanes,
               i64 line, bool start) {
   i64 c = 0;
-  for (; c + kColumns <= cols; c += kColumns)
-    dots<M, kR, kColumns, kVectors<kR>>(x, x_stride, w + c * w_stride, w_stride, k, lanes + c * kL, line, start);
+  constexpr int kC = kR == 1 ? kOneRow : kColumns;
+  for (; c + kC <= cols; c += kC)
+    dots<M, kR, kC, kVectors<kR>>(x, x_stride, w + c * w_stride, w_stride, k, lanes + c * kL, line, start);
   for (; c < cols; ++c) dots<M, kR, 1, kV>(x, x_stride, w + c * w_stride, w_stride, k, lanes + c * kL, line, start);
 }
 
@@ -165,7 +166,10 @@ void dot_columns(const void* x, i64 x_stride, i64 rows, const void* w, i64 w_str
   // One group of rows reads a few columns to their end, so that the hardware knows what to prefetch. More rows read a
   // block of many columns, so that the same block of x serves them.
   const bool one = rows <= kRows;
-  const i64 tile = one ? kColumns : kTile, group = least(kMostGroup, kMostFewRows / rows * kGroup);
+  const i64 tile = rows == 1 ? kOneRow
+                   : one     ? kColumns
+                             : kTile,
+            group = least(kMostGroup, kMostFewRows / rows * kGroup);
   const i64 span = one ? tile : group, line = group * kL, most = even_block(k, one ? kOneBlock : kBlock);
   const i64 deep = kWideX / rows / most * most;  // the most k of x in wide_x, from `held` on
   const i64 stride = deep + kL;  // rows of wide_x do not all begin in the same line of the nearest cache
