@@ -9,15 +9,15 @@
 #include "ops/core/creation.h"
 #include "ops/core/products/dot.h"
 #include "ops/core/products/dot_product.h"
+#include "ops/kernels/products/gemm.h"
 
 namespace weft::loop_ir {
 namespace {
 
 using internal::DotProduct;
 
-// gemm streams the operands of products with few rows instead of packing them. Products below the least work are too
-// small to matter.
-constexpr int64_t kFewRows = 4, kLeastWork = 1024;
+// Products below the least work are too small to matter.
+constexpr int64_t kLeastWork = 1024;
 // Lines of the result are further apart than their length, so that no two lines merge into one lane axis.
 constexpr int64_t kGap = 16;
 
@@ -76,7 +76,9 @@ std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& 
   if (t != kFloat32 && t != kBFloat16 && t != kFloat16)
     return str_cat("a product of ", t, " reads its operands from memory");
   const DotProduct p = product_of(dot, a, b);
-  if (p.m() <= kFewRows || p.n() == 1) return "a product of few rows or one column streams its operands";
+  // gemm streams the operands of products of a few rows instead of packing them, in the order of their layout in memory.
+  if (p.m() <= kernels::gemm_few_rows(t, p.k()) || p.n() == 1)
+    return "a product of few rows or one column streams its operands";
   if (p.m() * p.n() * p.k() <= kLeastWork) return "the product is small";
   const Shape& s = operand == 0 ? p.a_strides() : p.b_strides();
   const bool copies = operand == 0 ? p.copies_a() : p.copies_b();

@@ -119,7 +119,8 @@ class Panels {
     const int64_t columns = type.shape[m->transposed ? 0 : 1];
     if (m->columns == 0 || columns % m->columns != 0 || columns == m->columns || m->k < 2) return false;
     m->panels = columns / m->columns;
-    return n.outputs[0].shape.numel() / columns > 4;  // the product packs no operand for fewer rows
+    // A product of a few rows packs no operand.
+    return n.outputs[0].shape.numel() / columns > kernels::gemm_few_rows(type.dtype, m->k);
   }
 
   Value packed_outside(const PanelMatrix& m, const Node& from) {

@@ -28,19 +28,20 @@ struct ArgFns {
   void (*row)(const void* x, int64_t n, int64_t first, void* best, int64_t* index);
   void (*columns)(const void* x, int64_t cols, int64_t row, void* best, int64_t* index);
 };
-/// out[r, j] (rows ld apart) = sum over k of x[r, k] w(k, j) in f32; rows of x are contiguous and x_stride apart.
-using GemvFn = void (*)(const void* x, int64_t x_stride, const void* w, int64_t w_stride, int64_t k, int64_t cols,
-                        float* out, int64_t ld);
+/// out[r, j] (rows ld apart) = sum over k of x[r, k] w(k, j) in f32, for up to kMostFewRows rows of x, which are
+/// contiguous and x_stride apart. A row's bits do not depend on the other rows.
+using GemvFn = void (*)(const void* x, int64_t x_stride, int64_t rows, const void* w, int64_t w_stride, int64_t k,
+                        int64_t cols, float* out, int64_t ld);
 
-#define WEFT_DECLARE_TABLES(isa)                                                                                 \
-  namespace isa {                                                                                                \
-  const PwRow* pointwise_rows();                                                                                 \
-  const PwRow* cast_rows(); /* by source, then target dtype */                                                   \
-  /* op: sum, max, min, prod; type: f32, f64, bf16, f16, i64 */                                                  \
-  const ReduceFns& reduce_fns(int op, int type);                                                                 \
-  const ArgFns& arg_fns(bool largest, int accumulator); /* f32, f64, i64 */                                      \
-  /* w contiguous along j (stride between k) or along k (stride between j); type: f32, bf16, f16; 1 to 4 rows */ \
-  GemvFn gemv_fn(bool w_rows_contiguous, int type, int rows);                                                    \
+#define WEFT_DECLARE_TABLES(isa)                                                                    \
+  namespace isa {                                                                                   \
+  const PwRow* pointwise_rows();                                                                    \
+  const PwRow* cast_rows(); /* by source, then target dtype */                                      \
+  /* op: sum, max, min, prod; type: f32, f64, bf16, f16, i64 */                                     \
+  const ReduceFns& reduce_fns(int op, int type);                                                    \
+  const ArgFns& arg_fns(bool largest, int accumulator); /* f32, f64, i64 */                         \
+  /* w contiguous along j (stride between k) or along k (stride between j); type: f32, bf16, f16 */ \
+  GemvFn gemv_fn(bool w_rows_contiguous, int type);                                                 \
   }
 WEFT_DECLARE_TABLES(baseline)
 WEFT_DECLARE_TABLES(avx2)

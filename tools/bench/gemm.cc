@@ -1,7 +1,8 @@
 // gemm: rates of the kernels of matrix products by shape and dtype, each beside the rate of a large square product
 // timed in turn; and the effect of the operands' values on the rate. The shapes come from gpt_tiny (768 tokens),
 // gpt_base (4096) and moe_small: for each linear layer the forward product and the products for the gradients of its
-// input (dx) and its weight (dw); attention's batched products; the experts' grouped products.
+// input (dx) and its weight (dw); attention's batched products; the experts' grouped products. Products of a few rows are
+// those of decoding.
 #include "ops/kernels/products/gemm.h"
 
 #include <algorithm>
@@ -117,6 +118,10 @@ TimedProduct grouped(kernels::GroupedMode mode, DType t, int64_t k, int64_t n, b
 std::vector<GemmSize> sizes() {
   std::vector<GemmSize> all;
   for (int64_t n : {8, 16, 32, 64, 128, 256, 512, 1024, 2048}) all.push_back({"square", 1, n, n, n, "NN"});
+  // Decoding a few sequences with the linear layers of a small and of a large model.
+  for (auto [in, out] : {std::pair(576, 576), {576, 1536}, {1536, 576}, {4096, 4096}})
+    for (int64_t rows : {1, 4, 8, 16, 32})
+      for (const char* layout : {"NT", "NN"}) all.push_back({"decode", 1, rows, in, out, layout});
   auto linear = [&](const std::string& model, int64_t tokens, int64_t in, int64_t out) {
     all.push_back({model + " forward", 1, tokens, in, out, "NT"});
     all.push_back({model + " dx", 1, tokens, out, in, "NN"});

@@ -94,12 +94,13 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
 
 // ---- few rows ----
 
-// One to four rows times a matrix, or a matrix times one column. Limited by memory bandwidth, so the matrix is read
-// once and never copied. Returns false if the strides do not allow it.
+// A few rows times a matrix, or a matrix times one column. Limited by memory bandwidth, so the matrix is read once and
+// never copied. Returns false if the strides do not allow it. A row has the same bits among any few rows; columns that
+// are contiguous are summed in the order of packed products, too.
 bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p, void* workspace,
               const GemmHooks& hooks) {
-  if (p.m > 4 && p.n != 1) return false;
-  const bool column = p.m > 4;  // then the roles of a and b are swapped
+  if (p.m > gemm_few_rows(a.dtype, p.k) && p.n != 1) return false;
+  const bool column = p.n == 1 && p.m > 4;  // then the roles of a and b are swapped
   const StridedView &x = column ? b : a, &w = column ? a : b;
   const GemmFill *fill_x = column ? hooks.b : hooks.a, *fill_w = column ? hooks.a : hooks.b;
   const int64_t rows = column ? 1 : p.m, cols = column ? p.m : p.n;
@@ -107,30 +108,36 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
   const int64_t w_k = column ? p.ak : p.bk, w_col = column ? p.am : p.bn;
   if (x_k != 1 || (w_k != 1 && w_col != 1) || fill_w) return false;
   static const auto get = WEFT_SELECT(gemv_fn);
-  const GemvFn fn = get(w_k != 1, static_cast<int>(panel_type(a.dtype)), static_cast<int>(rows));
+  const GemvFn fn = get(w_k != 1, static_cast<int>(panel_type(a.dtype)));
   const int64_t w_stride = w_k == 1 ? w_col : w_k, size = itemsize(a.dtype), out_size = itemsize(c.dtype);
-  constexpr int64_t kMost = 512;
-  const int64_t chunk = std::clamp<int64_t>((1 << 16) / p.k / 64 * 64, 64, kMost), chunks = (cols + chunk - 1) / chunk;
-  const int64_t together = std::max<int64_t>(1, (1 << 16) / (p.k * chunk));
+  // Rows of w are read in long pieces, as far as there are columns for all threads. Sums that are not written to c stay
+  // in the second-level cache.
+  constexpr int64_t kSums = 32768, kStrip = 2048, kColumns = 384, kTileColumns = 512;
+  const int64_t share = (cols + max_threads() - 1) / max_threads(), unit = w_k == 1 ? 48 : 64;
+  const int64_t wide = w_k == 1 ? kColumns : std::min(kStrip, kSums / rows / unit * unit);
+  const int64_t chunk = std::clamp(round_up(share, unit), unit, wide);
+  const int64_t chunks = (cols + chunk - 1) / chunk;
+  const int64_t together = std::max<int64_t>(1, (1 << 16) / (p.k * chunk * rows));
   auto run = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t batch = t / chunks, j = t % chunks * chunk, n = std::min(chunk, cols - j);
       const char* px = fill_x ? static_cast<const char*>(workspace) : at_batch(x, batch);
       const char* pw = at_batch(w, batch) + j * w_col * size;
       if (!hooks.epilogue && c.dtype == kFloat32 && (!column || p.cm == 1)) {
-        fn(px, x_row, pw, w_stride, p.k, n, reinterpret_cast<float*>(at_batch(c, batch)) + j, p.cm);
+        fn(px, x_row, rows, pw, w_stride, p.k, n, reinterpret_cast<float*>(at_batch(c, batch)) + j, p.cm);
         continue;
       }
-      float sums[4 * kMost];
-      fn(px, x_row, pw, w_stride, p.k, n, sums, n);
-      if (hooks.epilogue) {
-        const GemmTile tile = column ? GemmTile{batch, j, 0, n, 1, sums, 1} : GemmTile{batch, 0, j, rows, n, sums, n};
-        hooks.epilogue->run(hooks.epilogue->context, tile);
-      } else {
+      float sums[kSums];
+      fn(px, x_row, rows, pw, w_stride, p.k, n, sums, n);
+      for (int64_t i = 0; i < n && hooks.epilogue; i += kTileColumns) {
+        const int64_t part = std::min(kTileColumns, n - i);
+        hooks.epilogue->run(hooks.epilogue->context, column ? GemmTile{batch, j + i, 0, part, 1, sums + i, 1}
+                                                            : GemmTile{batch, 0, j + i, rows, part, sums + i, n});
+      }
+      if (!hooks.epilogue)
         cast_copy(
             {sums, kFloat32, {rows, n}, {n, 1}},
             {at_batch(c, batch) + j * (column ? p.cm : 1) * out_size, c.dtype, {rows, n}, {p.cm, column ? p.cm : 1}});
-      }
     }
   };
   if (!fill_x) {
@@ -159,7 +166,7 @@ struct PackedTiling : GemmTiling {
   // product.
   enum class B { streamed, by_task, shared };
   B b;
-  int64_t tiles, slots, slot_b, slot_bytes, shared_bytes;
+  int64_t tiles, slots, slot_b, slot_bytes, shared_bytes, filled_rows;
 
   PackedTiling(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled)
       : GemmTiling(cut(gemm_kernel(panel_type(in)), batch, m, n, k, filled)), tiles(batch * tiles_m * tiles_n) {
@@ -172,9 +179,11 @@ struct PackedTiling : GemmTiling {
     shared_bytes = b == B::shared ? round_up(b_bytes(), 64) : 0;
     const double flops = 2.0 * static_cast<double>(batch * m * n) * static_cast<double>(k);
     slots = slots_for(tiles, flops, g.size == 2 ? 4e6 : 1e6);
+    filled_rows = filled.a > 0 && m <= g.few_rows ? m * k * g.size : 0;
     slot_bytes = tiles == 0 || k == 0 ? 0 : GemmScratch::bytes(*this, slot_b, filled.a > 0 || filled.b > 0);
   }
-  int64_t workspace() const { return slots * slot_bytes + shared_bytes; }
+  // A filled a of a few rows is written as a whole.
+  int64_t workspace() const { return std::max(slots * slot_bytes + shared_bytes, filled_rows); }
 
  private:
   // Uses blocks if each task has one tile, so that it need not wait for others to pack, or if k is deep and a task has
@@ -345,9 +354,16 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   char stack[kOnStack + 64];  // aligned by hand: AddressSanitizer's stack ignores alignas(64)
   if (plan.workspace() <= kOnStack) workspace = stack + 64 - reinterpret_cast<uintptr_t>(stack) % 64;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
-  // The order of its sums depends on the layout of b; small products keep one order for every layout.
-  if (p.m * p.n * p.k > 1024 && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
+  // The order of its sums depends on the layout of b; small products keep one order for every layout, with any rows.
+  const bool small = p.m * p.n * p.k <= 1024 || (p.m > 4 && p.n > 1 && p.n * p.k <= 1024);
+  if (!small && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
+}
+
+int64_t gemm_few_rows(DType in, int64_t k) {
+  // Lanes of short sums take longer to add than packing takes.
+  constexpr int64_t kShortSum = 128, kStreamed = 4;
+  return k < kShortSum ? kStreamed : gemm_kernel(panel_type(in)).few_rows;
 }
 
 int64_t gemm_panel(DType in) {

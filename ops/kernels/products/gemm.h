@@ -1,6 +1,7 @@
 // Matrix products on strided views. f32, bf16 and f16 run on our own micro-kernels over packed panels (gemm_kernel.h):
 // an element's sum has one order whatever the tiles, so its bits depend neither on the thread count nor on hooks. f64
-// runs on Eigen tiles. Up to four rows, or one column, have separate streaming kernels.
+// runs on Eigen tiles. A few rows (gemm_few_rows), or one column, have separate streaming kernels: a row of a few has the
+// bits that it has alone.
 #pragma once
 #include <cstdint>
 
@@ -46,11 +47,11 @@ struct GemmHooks {
   const GemmFill* b = nullptr;
   /// b in panels of gemm_panel columns: [n / gemm_panel, k, gemm_panel], contiguous and 64-byte aligned. It is not
   /// packed again, and the fill of b does not run. Only for one matrix, and a product of more than 4 rows and more than
-  /// one column.
+  /// one column. The bits are those of row-major memory.
   const void* panels = nullptr;
   /// c, in f32 and without an epilogue, has sums over earlier k, and the product continues them term after term.
   /// Products over pieces of k (multiples of 64), one after another, give the bits of the whole product (for more than
-  /// 4 rows and one column).
+  /// gemm_few_rows rows and one column, or a row-major b).
   bool add = false;
 };
 
@@ -69,6 +70,10 @@ struct GemmFilled {
 };
 int64_t gemm_workspace(DType in, DType out, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled = {});
 
+/// The most rows of a product that is computed without packing (f32, bf16, f16), where a row has the bits that it has
+/// alone, if b has more than 1024 elements. If b is column-major, sums of more rows have another order. The dtype, the
+/// length of the sums and the machine's instruction set determine it.
+int64_t gemm_few_rows(DType in, int64_t k);
 /// The columns of a panel of b (GemmHooks::panels); 0: this dtype has no panels that are plain memory.
 int64_t gemm_panel(DType in);
 

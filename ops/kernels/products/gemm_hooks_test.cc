@@ -19,9 +19,9 @@ namespace {
 struct Size {
   int64_t batch, m, n, k;
 };
-const Size kSizes[] = {{1, 1, 1, 1},      {1, 8, 8, 8},      {2, 3, 50, 70},     {5, 40, 24, 33},
-                       {1, 257, 300, 40}, {3, 64, 96, 64},   {1, 129, 513, 600}, {2, 520, 40, 520},
-                       {1, 700, 1, 90},   {1, 33, 65, 1100}, {2, 530, 1024, 9},  {1, 4, 40, 30000}};
+const Size kSizes[] = {{1, 1, 1, 1},      {1, 8, 8, 8},       {2, 3, 50, 70},    {5, 40, 24, 33}, {1, 257, 300, 40},
+                       {3, 64, 96, 64},   {1, 129, 513, 600}, {2, 520, 40, 520}, {1, 700, 1, 90}, {2, 20, 300, 90},
+                       {1, 33, 65, 1100}, {2, 530, 1024, 9},  {1, 4, 40, 30000}};
 
 Array random(DType t, const Shape& shape, uint64_t seed) {
   Array a(t, shape);
@@ -96,8 +96,7 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
           transposed_b{&fill_transposed, &b.view(), true, 4};
       for (int hooked = 1; hooked < 8; ++hooked)
         for (int threads : {1, 3}) {
-          // For up to four rows or one column, b's layout determines the order of sums, and a filled matrix has the
-          // other layout.
+          // A filled matrix of four rows or of one column is packed, and its sums may have another order.
           if ((s.m <= 4 && (hooked & 2)) || (s.n == 1 && (hooked & 1))) continue;
           if (s.m * s.n > 500000 && hooked != 4) continue;  // large results are written in another way
           set_num_threads(threads);
@@ -122,6 +121,83 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
         }
     }
   set_num_threads(before);
+}
+
+// The first m rows of each matrix.
+StridedView first_rows(const Array& a, int64_t m) {
+  StridedView v = a;
+  v.shape[1] = m;
+  return v;
+}
+
+// Columns of a block, of less than one vector and of several strips; k below and above one block, with and without a
+// rest.
+const Size kFewRows[] = {{1, 33, 50, 40}, {1, 33, 131, 333}, {1, 33, 200, 1297}, {1, 33, 1100, 128}, {2, 33, 7, 3000}};
+
+TEST(FewRows, HaveTheBitsOfARowAloneWithEpilogueAndFill) {
+  const int before = num_threads();
+  for (DType t : {kFloat32, kBFloat16, kFloat16})
+    for (const Size& s : kFewRows)
+      for (const bool column_major : {false, true}) {
+        const Array a = random(t, {s.batch, s.m, s.k}, 1);
+        Array b(t, {s.batch, s.k, s.n}, column_major ? Shape{s.n * s.k, 1, s.k} : Shape{s.n * s.k, s.n, 1});
+        b.fill_uniform(2, -1, 1);
+        std::vector<std::vector<float>> alone;  // by batch entry and row
+        for (int64_t row = 0; row < s.batch * s.m; ++row) {
+          StridedView x = first_rows(a, 1), y = b;
+          x.shape[0] = y.shape[0] = 1;
+          x.data = static_cast<char*>(x.data) + row * s.k * itemsize(t);
+          y.data = static_cast<char*>(y.data) + row / s.m * s.n * s.k * itemsize(t);
+          const Array c = product(x, y, kFloat32);
+          alone.emplace_back(s.n);
+          for (int64_t j = 0; j < s.n; ++j) alone.back()[j] = static_cast<float>(c[j]);
+          for (int64_t j = row % 7; j < s.n; j += 61) {
+            double sum = 0, absolute = 0;
+            for (int64_t i = 0; i < s.k; ++i) {
+              const double term = a[row * s.k + i] * b[(row / s.m * s.k + i) * s.n + j];
+              sum += term, absolute += std::fabs(term);
+            }
+            ASSERT_LE(std::fabs(alone.back()[j] - sum), (s.k + 2) * 0x1p-24 * absolute) << row << " " << j;
+          }
+        }
+        for (int64_t m = 1; m <= std::min(s.m, gemm_few_rows(t, s.k)); ++m) {
+          std::vector<float> want;
+          for (int64_t row = 0; row < s.batch * m; ++row) {
+            const std::vector<float>& one = alone[row / m * s.m + row % m];
+            want.insert(want.end(), one.begin(), one.end());
+          }
+          const StridedView x = first_rows(a, m);
+          set_num_threads(m % 2 ? 1 : 3);
+          for (int hooked = 0; hooked < 6; ++hooked) {
+            const Collected got(s.batch, m, s.n);
+            const GemmEpilogue epilogue = got.epilogue();
+            const GemmFill rows{&fill_from, &x}, columns{&fill_transposed, &x, true};
+            const GemmHooks hooks{hooked & 1 ? &epilogue : nullptr, hooked < 2   ? nullptr
+                                                                    : hooked < 4 ? &rows
+                                                                                 : &columns};
+            StridedView from = x;
+            if (hooks.a) from.data = nullptr;
+            const Array c = product(from, b, kFloat32, &hooks);
+            SCOPED_TRACE(testing::Message() << to_string_view(t) << " " << m << " rows of " << s.n << " x " << s.k
+                                            << (column_major ? " column-major " : " row-major ") << hooked);
+            if (hooks.epilogue) {
+              ASSERT_EQ(got.times, std::vector<char>(got.times.size(), 1));
+              ASSERT_EQ(std::memcmp(got.sums.data(), want.data(), want.size() * 4), 0);
+            } else {
+              ASSERT_TRUE(same_bits(want, c));
+            }
+          }
+          const Array narrow = product(x, b, t);
+          for (int64_t i = 0; i < narrow.size(); i += 17) {
+            Array rounded(t, {1});
+            rounded.set(0, want[i]);
+            ASSERT_EQ(narrow[i], rounded[0]) << m << " " << i;
+          }
+        }
+      }
+  set_num_threads(before);
+  EXPECT_EQ(gemm_few_rows(kFloat32, 128), 32);
+  EXPECT_EQ(gemm_few_rows(kFloat32, 127), 4);
 }
 
 TEST(GemmHooks, SumsThatGoOnGiveTheBitsOfTheWholeProduct) {

@@ -276,7 +276,8 @@ void run(const GemmBlock& g) {
   if (g.stream) __builtin_ia32_sfence();
 }
 
-constexpr GemmKernel kKernel = {kMr, kNr, 1, kKc, 4, 1, 1, PanelType::f32, &pack_any<kMr>, &pack_any<kNr>, &run};
+constexpr GemmKernel kKernel = {kMr, kNr, 1, kKc, 4, 1, 1, PanelType::f32, kMostFewRows, &pack_any<kMr>, &pack_any<kNr>,
+                                &run};
 
 }  // namespace
 

@@ -7,6 +7,9 @@
 
 namespace weft::kernels {
 
+/// The most rows of a product that is computed without packing (few_rows in gemm.cc).
+inline constexpr int kMostFewRows = 32;
+
 /// Element types that panels are packed from and results are written as.
 enum class PanelType : int { f32, bf16, f16 };
 
@@ -59,6 +62,9 @@ struct GemmKernel {
   /// Rows and k that `run` reads of an unpacked a are rounded up to multiples of these.
   int direct_m, direct_k;
   PanelType direct_type;  // of an unpacked a
+  // Products of up to this many rows are computed without packing, and a row has the bits that it has alone: at most
+  // kMostFewRows. Not timed: the bits of a program depend on the instruction set alone.
+  int few_rows;
   void (*pack_a)(const GemmPack&);
   void (*pack_b)(const GemmPack&);
   void (*run)(const GemmBlock&);

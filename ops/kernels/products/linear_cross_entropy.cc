@@ -10,6 +10,7 @@
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/products/gemm.h"
+#include "ops/kernels/products/gemm_kernel.h"
 #include "ops/kernels/tables.h"
 
 namespace weft::kernels {
@@ -38,8 +39,10 @@ int64_t partial_rows(DType acc, int64_t classes, int64_t dim) {
                              std::max<int64_t>(classes, 1));
 }
 
-/// Rows of the next chunk. Products of a few rows have a different order of sums, so no remainder is that small.
-int64_t chunk_rows(int64_t left, int64_t most) { return left <= most ? left : left - most <= 4 ? most / 2 : most; }
+/// Rows of the next chunk. Products of a few rows have a different order of sums, so no part is that small.
+int64_t chunk_rows(int64_t left, int64_t most) {
+  return left <= most ? left : left - most <= kMostFewRows ? most / 2 : most;
+}
 
 /// The sizes of chunks that occur.
 std::vector<int64_t> chunks(int64_t n, int64_t most) {
@@ -250,7 +253,7 @@ void run(const LinearCrossEntropy& c, char* workspace) {
 
 int64_t linear_cross_entropy_rows(int64_t classes) {
   const int64_t fit = (int64_t{64} << 20) / 4 / std::max<int64_t>(classes, 1);
-  return std::clamp<int64_t>(fit / 32 * 32, 32, 512);
+  return std::clamp<int64_t>(fit / 32 * 32, 2 * kMostFewRows + 32, 512);
 }
 
 int64_t linear_cross_entropy_workspace(DType dtype, int64_t rows, int64_t classes, int64_t dim, bool gradients) {
