@@ -111,7 +111,7 @@ TEST(Scan, WeightsThatArePackedOnceKeepTheBits) {
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(equal(got[i], want[i])) << rows << " " << d << " " << i;
     // A few rows are multiplied without packing, except short ones.
     const bool packs = step.graph("fused").to_string().find("= copy") != std::string::npos;
-    EXPECT_EQ(packs, rows > (d < 128 ? 4 : 32)) << step.graph("fused").to_string();
+    EXPECT_EQ(packs, rows > (d < 128 ? 4 : 16)) << step.graph("fused").to_string();
   }
 }
 

@@ -196,7 +196,7 @@ TEST(FewRows, HaveTheBitsOfARowAloneWithEpilogueAndFill) {
         }
       }
   set_num_threads(before);
-  EXPECT_EQ(gemm_few_rows(kFloat32, 128), 32);
+  EXPECT_EQ(gemm_few_rows(kFloat32, 128), 16);
   EXPECT_EQ(gemm_few_rows(kFloat32, 127), 4);
 }
 
