@@ -1,9 +1,19 @@
 #include "models/train/job.h"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "compiler/cost/machine/kept_rates.h"
+#include "compiler/cost/machine/rates.h"
 #include "framework/base/switches.h"
+#include "framework/base/thread_pool.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
+#include "models/train/device.h"
 #include "models/weights/load.h"
 
 namespace weft::train {
@@ -37,6 +47,24 @@ static std::string identity_of_weights(const TrainOptions& o) {
     return io::hex64(io::checksum(all));
   } catch (const Error& e) {
     return e.what();
+  }
+}
+
+void measure_before_ranks(const TrainOptions& o) {
+  const bool starts = o.ranks == "processes" && o.step.mesh.size() > 1 && !dist::started();
+  if (!starts || o.metrics.empty() || known_rates(parse_device(o.device)) || !internal::keeps_rates()) return;
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    try {
+      set_num_threads(threads_alone());
+      rates_of(Device::cpu());
+    } catch (const std::exception&) {  // the run goes on without mfu
+    }
+    _exit(0);
+  }
+  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 

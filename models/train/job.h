@@ -12,6 +12,10 @@ namespace weft::train {
 /// nothing.
 std::unique_ptr<dist::Job> make_job(const TrainOptions& settled);
 
+/// Measures and keeps the rates that --metrics needs, if this process will start the ranks and no run has kept them. The
+/// ranks would wait for the measurement. A child makes it: this process must not have threads.
+void measure_before_ranks(const TrainOptions& settled);
+
 /// The value `mine` of the job's first process; without a job, `mine`.
 template <class T>
 T value_of_first(T mine) {

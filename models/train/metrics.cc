@@ -144,7 +144,7 @@ void MetricsFile::write(const StepMetrics& m) {
   j["lr"] = m.lr;
   j["step_ms"] = m.step_ms;
   j["tokens_per_s"] = m.tokens_per_s;
-  j["mfu"] = m.mfu;
+  if (m.mfu > 0) j["mfu"] = m.mfu;
   if (!m.ranks.empty()) {
     io::OrderedJson ranks;
     for (const auto& [name, field] : {std::pair("tokens_per_s", &RankMetrics::tokens_per_s),

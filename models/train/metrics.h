@@ -29,7 +29,7 @@ struct ExpertLoad {
 };
 
 /// One line of the metrics file, without NaN fields. mfu: model FLOPs per second
-/// (models/nn/transformer/model_flops.h) over the device's rate of products.
+/// (models/nn/transformer/model_flops.h) over the device's rate of products; 0: unknown, and left out.
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;

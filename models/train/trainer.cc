@@ -119,11 +119,7 @@ class Trainer {
     if (!metrics.kept().empty())
       std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
                   metrics.kept().c_str());
-    double rate = 0;
-    if (file) {  // measuring the machine takes longer than a small step, and other ranks wait
-      const flight::HostPhase phase(flight::Phase::kPlan);
-      rate = rates_of(setup_.device).products_of(setup_.dtype);
-    }
+    const double rate = file ? rate_of_products() : 0;
     const double flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
@@ -158,7 +154,7 @@ class Trainer {
         m.step_ms = (now - std::max(f.begin, finished)) * 1e3;
         finished = now;
         m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
-        if (file) m.mfu = flops_per_token * m.tokens_per_s / rate;
+        if (file && rate > 0) m.mfu = flops_per_token * m.tokens_per_s / rate;
         m.moe = moe;
         if (moe) {
           m.aux_loss = got[3].item<double>();
@@ -508,8 +504,23 @@ class Trainer {
     std::fflush(stdout);
   }
 
+  // The device's rate of products; 0 if it is unknown. Measuring the machine takes longer than a small step, so no
+  // process of a job does: the others would wait.
+  double rate_of_products() const {
+    const flight::HostPhase phase(flight::Phase::kPlan);
+    const std::optional<Machine> rates =
+        dist::Processes::current() ? known_rates(setup_.device) : rates_of(setup_.device);
+    return rates ? rates->products_of(setup_.dtype) : 0;
+  }
+
   // MFU is the rate of the model's FLOPs over the device's rate of products.
   static void announce_mfu(double flops_per_token, double rate) {
+    if (rate == 0) {
+      std::printf(
+          "--metrics will lack mfu: the rates of this machine were never measured; //tools:doctor -- --measure, or a "
+          "run of one process, keeps them beside the kernel cache\n");
+      return;
+    }
     std::printf(
         "mfu counts model FLOPs (3 x the products of the forward pass), not the work that kernels do: %.3f MFLOP "
         "for each token, of %.1f GFLOP/s\n",
@@ -568,6 +579,7 @@ class Trainer {
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
   TrainOptions o = options;
   settle(family, o);
+  measure_before_ranks(o);
   const std::unique_ptr<dist::Job> job = make_job(o);
   if (job->code()) return *job->code();
   // Inside the scope of the Trainer, so that the other processes get the cause before its communicators end.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compiler/cost/machine/best_of_runs.h"
+#include "compiler/cost/machine/kept_rates.h"
 #include "compiler/cost/machine/rates.h"
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
@@ -136,6 +137,7 @@ Machine add_cpu_rates(FactList& facts) {
     add_rates(facts, "1_thread");
   }
   Machine all = add_rates(facts, "all_cores");
+  internal::keep_rates(all, num_threads());
   all.name = cpu_features().brand;
   all.memory = usable_memory();
   all.product_shares = measured_product_shares(all.launch, kRepetitions);

@@ -1,0 +1,24 @@
+// The measured rates of this machine's CPU, kept as a machine file in the folder of the kernel cache, so that a later
+// process need not measure them. The file may be damaged or of another machine: it counts only if its key, its working
+// sets and the order of its rates are right; else the rates are measured again.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "compiler/cost/machine/machine.h"
+
+namespace weft::internal {
+
+/// Whether rates can be kept: the kernel cache has a folder that is safe to use.
+bool keeps_rates();
+/// Everything that the rates of a pool of `threads` threads depend on, in one line: the processor, its features, the
+/// instruction set (WEFT_ISA), threads, the CPU quota, the build, and the version of the measurement.
+std::string rates_key(int threads);
+/// The file for rates with `threads` threads; empty if !keeps_rates().
+std::string rates_path(int threads);
+/// The kept rates, with the fields that measured_cpu() sets. Nothing if there are none, or none that count.
+std::optional<Machine> kept_rates(int threads);
+/// Keeps rates of measured_cpu() with `threads` threads. A failure is ignored: then they are measured again.
+void keep_rates(const Machine& measured, int threads);
+
+}  // namespace weft::internal
