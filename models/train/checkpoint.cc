@@ -16,8 +16,7 @@ namespace weft::train {
 template <class V>
 void fields(V& v, TrainState& s) {
   v("step", s.step, io::kNotNegative), v("samples", s.samples, io::kNotNegative);
-  v("metrics_bytes", s.metrics_bytes, io::kNotNegative), v("seed", s.seed);
-  v("loss_scale", s.loss_scale, io::kPositive), v("good_steps", s.good_steps, io::kNotNegative);
+  v("seed", s.seed), v("loss_scale", s.loss_scale, io::kPositive), v("good_steps", s.good_steps, io::kNotNegative);
   v("family", s.family), v("model", s.model), v("run", s.run), v("tensors", s.tensors, io::if_set(0));
 }
 
@@ -207,7 +206,9 @@ TrainState read_state(const std::string& folder) {
                   ": the file is damaged or was edited: its checksum differs; remove \"", kChecksum,
                   "\" to read it as it is");
   TrainState s;
-  io::read_fields(s, j, path, {"format", kChecksum}, "; the file is damaged, or a later version wrote it");
+  // Earlier versions stored the length of the metrics file.
+  io::read_fields(s, j, path, {"format", kChecksum, "metrics_bytes"},
+                  "; the file is damaged, or a later version wrote it");
   s.run = renamed(std::move(s.run), kMicrobatches[1], kMicrobatches[0]);
   return s;
 }

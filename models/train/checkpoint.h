@@ -17,9 +17,8 @@ using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
 
 /// The state besides tensors that a run needs to resume exactly.
 struct TrainState {
-  int64_t step = 0;           // optimiser steps done
-  int64_t samples = 0;        // position of the data loader
-  int64_t metrics_bytes = 0;  // length of the metrics file at this step
+  int64_t step = 0;     // optimiser steps done
+  int64_t samples = 0;  // position of the data loader
   uint64_t seed = 0;
   double loss_scale = 1;                       // f16 only
   int64_t good_steps = 0;                      // f16 only: steps since the scale last changed

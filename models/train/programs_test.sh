@@ -335,7 +335,7 @@ same whole.jsonl closed.jsonl "metrics with closed descriptors"
 for f in model optimizer; do cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"; done
 "$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 || fail "state.json with closed descriptors: $(cat g.txt)"
 
-# Only our checkpoints and metrics files are replaced; a damaged file of metrics is not continued.
+# Only our checkpoints and metrics files are replaced. Lines after the checkpoint's step and damaged lines are cut.
 mkdir -p own/step_5
 expect 1 "own/step_5 is not a checkpoint: it has no state.json" "$train" "${flags[@]}" --checkpoint_dir own
 mkdir lost && cp -r whole/step_20 lost/ && rm lost/step_20/model.safetensors
@@ -346,9 +346,13 @@ expect 1 "lost/step_20 is not a checkpoint: it has no model.safetensors" "$gener
 echo "my notes" >notes.txt
 expect 1 "notes.txt: exists and is not a metrics file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics notes.txt
 [[ $(cat notes.txt) == "my notes" ]] || fail "notes.txt was changed"
-sed 's/0/00/' whole.jsonl >moved.jsonl
-cp -r whole moved
-expect 1 "is in the middle of a line" "$train" "${flags[@]}" --steps 30 --checkpoint_dir moved --resume --metrics moved.jsonl
+{ cat whole.jsonl; printf '{"step":25,"loss":1}\n{"step":26,"lo'; } >moved.jsonl
+"$train" --checkpoint_dir whole --resume --metrics moved.jsonl >moved.txt 2>&1 || fail "later metrics: $(tail -1 moved.txt)"
+cmp -s moved.jsonl whole.jsonl || fail "later metrics stay: $(tail -2 moved.jsonl)"
+printf '{"step":25,"loss":1}\n' >later.jsonl
+"$train" --checkpoint_dir whole --resume --metrics later.jsonl >later.txt 2>&1 || fail "later metrics only: $(tail -1 later.txt)"
+grep -q "^--metrics has no step up to the checkpoint's: the metrics of an earlier run are kept in .*later.jsonl.1$" later.txt && [[ $(lines later.jsonl.1) == 1 ]] || fail "later metrics only: $(cat later.txt)"
+grep -q metrics_bytes whole/step_24/state.json && fail "metrics_bytes in state.json"
 
 # Pipes and devices are refused at once; a full standard output is a failure; a small stack is enough.
 mkfifo pipe

@@ -111,14 +111,16 @@ class Trainer {
     MetricsFile no_metrics;
     std::optional<MetricsFile> file;
     if (!options_.metrics.empty() && dist::is_first())
-      file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
+      file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.step : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
     std::optional<EventFile> events;
     if (!options_.log_dir.empty() && dist::is_first())
       events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
     if (!metrics.kept().empty())
-      std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
-                  metrics.kept().c_str());
+      std::printf(
+          "%s: the metrics of an earlier run are kept in %s\n",
+          setup_.resumed.empty() ? "no checkpoint to resume from" : "--metrics has no step up to the checkpoint's",
+          metrics.kept().c_str());
     const double rate = file ? rate_of_products() : 0;
     const double flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
@@ -221,7 +223,7 @@ class Trainer {
         if (events) events->scalar("eval/loss", loss, state_.step);
         progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
-      if (saves) save(metrics, progress, false);
+      if (saves) save(progress, false);
     }
     finish(0);
     if (profile_) save_profile(progress);  // interrupted before its last step
@@ -230,7 +232,7 @@ class Trainer {
       const std::vector<RankMetrics> ranks = meter->all();
       std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
     }
-    if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
+    if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(progress, true);
     if (stops_) {
       const std::string where = str_cat(
           "after step ", state_.step, setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
@@ -379,10 +381,9 @@ class Trainer {
     return cells;
   }
 
-  void save(MetricsFile& metrics, Progress& progress, bool tell) {
+  void save(Progress& progress, bool tell) {
     const flight::HostPhase phase(flight::Phase::kCheckpoint);
     const double begin = now_seconds();
-    state_.metrics_bytes = metrics.size();
     state_.seed = options_.seed;
     state_.family = family_.name;
     state_.model = setup_.config;
