@@ -185,6 +185,14 @@ std::string latest_checkpoint(const std::string& dir) {
   return steps.empty() ? "" : str_cat(dir, "/step_", steps.back());
 }
 
+int64_t newest_step(const std::string& dir) {
+  int64_t newest = -1;
+  if (!io::is_folder(dir)) return newest;
+  for (const std::string& name : io::list_folder(dir))
+    if (const int64_t n = step_of(name); n > newest && missing_file(dir + "/" + name).empty()) newest = n;
+  return newest;
+}
+
 std::string find_checkpoint(const std::string& path) {
   if (!io::exists(path) && io::is_folder(io::folder_of(path))) io::restore_folders(io::folder_of(path));
   if (io::exists(state_path(path))) return path;

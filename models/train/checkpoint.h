@@ -59,6 +59,9 @@ std::string lock_path(const std::string& dir);
 /// The newest checkpoint folder in `dir`, or "" if there is none.
 std::string latest_checkpoint(const std::string& dir);
 
+/// The step of the newest checkpoint in `dir`; -1: there is none. A run may write to it meanwhile: nothing is changed.
+int64_t newest_step(const std::string& dir);
+
 /// `path` itself if it is a checkpoint folder, else the newest checkpoint folder in it. Throws NotFound.
 std::string find_checkpoint(const std::string& path);
 

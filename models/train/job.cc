@@ -68,10 +68,14 @@ void measure_before_ranks(const TrainOptions& o) {
   }
 }
 
-std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
+std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& dir) {
   const int ranks = o.step.mesh.size();
   const bool processes = o.ranks == "processes";
-  if (const auto started = dist::started(); started && (ranks > 1 || started->processes > 1)) {
+  const auto started = dist::started();
+  if (started)
+    check_flag("restarts", o.restarts == 0, str_cat(o.restarts),
+               str_cat("none: ", started->text, ", and its own restarts with --resume serve"));
+  if (started && started->processes > 1) {
     check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each: ", started->text));
     check_flag("ranks", processes, str_cat("'", o.ranks, "'"), str_cat("processes: ", started->text));
     check_flag("mesh", ranks % started->processes == 0,
@@ -93,6 +97,11 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
   job.timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
   job.transport = o.transport;
   job.share_cores = switch_int("WEFT_THREADS") == 0;
+  if (o.restarts > 0)
+    job.restarts = {.most = o.restarts,
+                    .committed = [dir] { return newest_step(dir); },
+                    .arguments = {"--restarts=0", "--checkpoint_dir=" + dir},
+                    .resume = {"--resume"}};
   if (!o.checkpoint_dir.empty()) job.keep = io::resolve_path(o.checkpoint_dir);
   return std::make_unique<dist::Job>(job);
 }

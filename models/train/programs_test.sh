@@ -247,6 +247,35 @@ done
 same whole.jsonl killed.jsonl "killed and resumed differs from uninterrupted"
 for f in model optimizer; do cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"; done
 
+# --restarts starts killed processes again, from the newest checkpoint: files of an undisturbed run, and nothing else.
+hundred=("${flags[@]}" --steps 100 --checkpoint_every 20 --keep 0)
+for mesh in none dp2; do
+  on=(); [[ $mesh == none ]] || on=(--mesh $mesh)
+  "$train" "${hundred[@]}" "${on[@]}" --checkpoint_dir calm-$mesh --metrics calm-$mesh.jsonl >calm.txt 2>&1 || fail "100 steps on $mesh: $(tail -1 calm.txt)"
+  "$train" "${hundred[@]}" "${on[@]}" --restarts 3 --checkpoint_dir again-$mesh --metrics again-$mesh.jsonl >again.txt 2>again.err &
+  pid=$!
+  for stop in 30 50 70; do
+    while kill -0 $pid 2>/dev/null && (($(lines again-$mesh.jsonl) < stop)); do sleep 0.005; done
+    victim=$(pgrep -P $pid | shuf -n 1)
+    [[ -z $victim ]] || kill -9 "$victim" 2>/dev/null
+  done
+  wait $pid || fail "--restarts on $mesh: $(tail -1 again.err)"
+  grep -qE "^[a-z_]+: rank [01] \(pid [0-9]+\) was killed by signal 9 \(Killed\); starting again from step [0-9]+, 2 restarts left$" again.err || fail "--restarts on $mesh, no restart: $(cat again.err again.txt)"
+  grep -v "; starting again from " again.err && fail "--restarts on $mesh: $(cat again.err)"
+  same calm-$mesh.jsonl again-$mesh.jsonl "--restarts on $mesh: other metrics"
+  [[ ! -e again-$mesh.jsonl.1 && $(ls again-$mesh) == "$(ls calm-$mesh)" ]] || fail "--restarts on $mesh left $(ls . again-$mesh)"
+  for file in calm-$mesh/step_*/*; do cmp -s "$file" "again-${file#calm-}" || fail "--restarts on $mesh: $file differs"; done
+done
+"$train" "${flags[@]}" --steps 100000 --restarts 3 --checkpoint_every 5 --checkpoint_dir asked --metrics asked.jsonl >asked.txt 2>asked.err &
+pid=$!
+while kill -0 $pid 2>/dev/null && (($(lines asked.jsonl) < 3)); do sleep 0.005; done
+kill -INT $pid; wait $pid; [[ $? == 130 ]] || fail "Ctrl-C with --restarts: $(cat asked.err)"
+grep -q "^interrupted after step" asked.txt && [[ ! -s asked.err ]] || fail "Ctrl-C with --restarts: $(cat asked.txt asked.err)"
+expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --restarts 3 --checkpoint_every 5 --checkpoint_dir lr
+expect 2 "--restarts: got 3; need --checkpoint_every above 0 or auto" "$train" "${flags[@]}" --restarts 3 --checkpoint_every 0
+expect 2 "--restarts: got 3; need no --profile_steps" "$train" "${flags[@]}" --restarts 3 --profile_steps 1-2 --checkpoint_dir lr2
+expect 2 "--restarts: got 3; need none: torchrun has started 2 processes of this program" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
+
 # Ctrl-C, SIGTERM and SIGHUP save; the exit code is the signal's.
 "$train" "${flags[@]}" --steps 100000 --checkpoint_every 0 --checkpoint_dir none --metrics c.jsonl >c.txt 2>&1 &
 pid=$!
