@@ -42,8 +42,8 @@ class Job {
   /// JOB_TOKEN_FILE with the path of a file: one secret for all processes.
   ///
   /// Otherwise it starts a process of this program, with the same arguments, for each rank on this host, and returns
-  /// when they have ended. Call it before this process has threads. For one rank it does nothing, unless `restarts` asks
-  /// for restarts. Throws if it does and another launcher has started this process, which has restarts of its own.
+  /// when they have ended. Call it before this process has threads. For one rank it does nothing, unless `restarts`
+  /// asks for restarts. Throws if it does and another launcher, which has its own restarts, has started this process.
   explicit Job(const JobOptions& options);
   /// Leaves the job. Drop all steps on the mesh first.
   ~Job();

@@ -12,8 +12,8 @@ namespace weft::train {
 /// and a mesh; otherwise the job only makes restarts.
 std::unique_ptr<dist::Job> make_job(const TrainOptions& settled, const std::string& dir);
 
-/// Measures and keeps the rates that --metrics needs, if this process will start the ranks and no run has kept them. The
-/// ranks would wait for the measurement. A child makes it: this process must not have threads.
+/// Measures and keeps the rates that --metrics needs, if this process will start the ranks and no run has kept them.
+/// The ranks would wait for the measurement. A child makes it: this process must not have threads.
 void measure_before_ranks(const TrainOptions& settled);
 
 /// The value `mine` of the job's first process; without a job, `mine`.

@@ -44,8 +44,8 @@ struct StepMetrics {
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// Starts a new file or, if `resume_at` >= 0, the step that is resumed, cuts an existing file after its last line with
-  /// a step of at most `resume_at`, and continues it. A file without such a line, or of a run that starts anew
+  /// Starts a new file or, if `resume_at` >= 0, the step that is resumed, cuts an existing file after its last line
+  /// with a step of at most `resume_at`, and continues it. A file without such a line, or of a run that starts anew
   /// (`resume_at` 0), is renamed instead: the folder of checkpoints may be wrong.
   MetricsFile(const std::string& path, int64_t resume_at);
   ~MetricsFile();

@@ -579,9 +579,9 @@ class Trainer {
 
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
   TrainOptions o = options;
-  const Setup setup = settle(family, o);
+  const std::string dir = settle(family, o).dir;
   measure_before_ranks(o);
-  const std::unique_ptr<dist::Job> job = make_job(o, setup.dir);
+  const std::unique_ptr<dist::Job> job = make_job(o, dir);
   if (job->code()) return *job->code();
   // Inside the scope of the Trainer, so that the other processes get the cause before its communicators end.
   const auto reported = [&](auto&& fn) {
