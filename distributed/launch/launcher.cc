@@ -249,7 +249,7 @@ class Launcher {
         p.status = status;
         p.ended = Clock::now();
         kill(-p.pid, SIGKILL);                   // the children of the process
-        if (p.failed() && restart_follows(p)) {  // what the others have to say does not matter
+        if (p.failed() && restart_follows(p)) {  // the reports of the others do not matter
           restarts_after_ = &p;
           failure_ = terminated_ = Clock::now();
           signal_all(SIGKILL);

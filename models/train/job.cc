@@ -10,6 +10,7 @@
 #include "compiler/cost/machine/rates.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
@@ -18,9 +19,10 @@
 
 namespace weft::train {
 
-// Whether the values of a flag may differ between processes: flags of files that only the first process writes.
+// Whether the values of a flag may differ between processes: flags of files that only the first process writes, and
+// --restarts, which no rank has.
 static bool may_differ(const std::string& flag) {
-  for (const char* name : {"metrics", "log_dir", "profile_out", "save_plan", "show_plan"})
+  for (const char* name : {"metrics", "log_dir", "profile_out", "save_plan", "show_plan", "restarts"})
     if (flag == name) return true;
   return false;
 }
@@ -66,6 +68,12 @@ void measure_before_ranks(const TrainOptions& o) {
   }
   while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
+}
+
+double rate_of_products(Device device, DType dtype) {
+  const flight::HostPhase phase(flight::Phase::kPlan);
+  const std::optional<Machine> rates = dist::Processes::current() ? known_rates(device) : rates_of(device);
+  return rates ? rates->products_of(dtype) : 0;
 }
 
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& dir) {

@@ -15,6 +15,8 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& settled, const std::stri
 /// Measures and keeps the rates that --metrics needs, if this process will start the ranks and no run has kept them.
 /// The ranks would wait for the measurement. A child makes it: this process must not have threads.
 void measure_before_ranks(const TrainOptions& settled);
+/// The device's rate of products; 0 if it is unknown and other processes would wait for its measurement.
+double rate_of_products(Device device, DType dtype);
 
 /// The value `mine` of the job's first process; without a job, `mine`.
 template <class T>

@@ -52,8 +52,9 @@ Flags train_flags(TrainOptions& o) {
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
       {"restarts",
        &o.restarts,
-       "start processes again, from the newest checkpoint, if a signal such as that of the system without memory ends "
-       "one: so often without a new checkpoint; 0: never",
+       "how often processes that a signal has killed start again from the newest checkpoint, without a new checkpoint; "
+       "0: "
+       "never",
        {0, 1000}},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations; master weights are always f32"},

@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 
-#include "compiler/cost/machine/rates.h"
 #include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
@@ -121,7 +120,7 @@ class Trainer {
           "%s: the metrics of an earlier run are kept in %s\n",
           setup_.resumed.empty() ? "no checkpoint to resume from" : "--metrics has no step up to the checkpoint's",
           metrics.kept().c_str());
-    const double rate = file ? rate_of_products() : 0;
+    const double rate = file ? rate_of_products(setup_.device, setup_.dtype) : 0;
     const double flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
@@ -503,15 +502,6 @@ class Trainer {
     if (state_.step >= options_.steps)
       std::printf("nothing left to do: step %ld is done; raise --steps above it to go on\n", state_.step);
     std::fflush(stdout);
-  }
-
-  // The device's rate of products; 0 if it is unknown. Measuring the machine takes longer than a small step, so no
-  // process of a job does: the others would wait.
-  double rate_of_products() const {
-    const flight::HostPhase phase(flight::Phase::kPlan);
-    const std::optional<Machine> rates =
-        dist::Processes::current() ? known_rates(setup_.device) : rates_of(setup_.device);
-    return rates ? rates->products_of(setup_.dtype) : 0;
   }
 
   // MFU is the rate of the model's FLOPs over the device's rate of products.
