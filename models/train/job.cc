@@ -54,7 +54,10 @@ static std::string identity_of_weights(const TrainOptions& o) {
 
 void measure_before_ranks(const TrainOptions& o) {
   const bool starts = o.ranks == "processes" && o.step.mesh.size() > 1 && !dist::started();
-  if (!starts || o.metrics.empty() || known_rates(parse_device(o.device)) || !internal::keeps_rates()) return;
+  if (!starts || o.metrics.empty() || !internal::keeps_rates()) return;
+  if (parse_device(o.device).type != DeviceType::kCpu || !switch_value("WEFT_MACHINE").empty()) return;
+  const std::optional<internal::KeptRates> kept = internal::kept_rates(threads_alone());
+  if (kept && !kept->disturbed) return;
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
@@ -70,9 +73,12 @@ void measure_before_ranks(const TrainOptions& o) {
   }
 }
 
-double rate_of_products(Device device, DType dtype) {
+double rate_of_products(Device device, DType dtype, bool at_once) {
   const flight::HostPhase phase(flight::Phase::kPlan);
-  const std::optional<Machine> rates = dist::Processes::current() ? known_rates(device) : rates_of(device);
+  const bool alone = !dist::Processes::current();
+  std::optional<Machine> rates;
+  if (at_once || !alone) rates = known_rates(device);
+  if (!rates && alone) rates = rates_of(device);
   return rates ? rates->products_of(dtype) : 0;
 }
 

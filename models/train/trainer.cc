@@ -120,7 +120,7 @@ class Trainer {
           "%s: the metrics of an earlier run are kept in %s\n",
           setup_.resumed.empty() ? "no checkpoint to resume from" : "--metrics has no step up to the checkpoint's",
           metrics.kept().c_str());
-    const double rate = file ? rate_of_products(setup_.device, setup_.dtype) : 0;
+    const double rate = file ? rate_of_products(setup_.device, setup_.dtype, options_.resume) : 0;
     const double flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);

@@ -136,8 +136,9 @@ Machine add_cpu_rates(FactList& facts) {
     const ScopedPool pool(one);
     add_rates(facts, "1_thread");
   }
+  const internal::Disturbance others;
   Machine all = add_rates(facts, "all_cores");
-  internal::keep_rates(all, num_threads());
+  internal::keep_rates({all, others.seen(num_threads())}, num_threads());
   all.name = cpu_features().brand;
   all.memory = usable_memory();
   all.product_shares = measured_product_shares(all.launch, kRepetitions);

@@ -148,17 +148,19 @@ Machine rates_of(Device device) {
     }
   static const Machine cpu = [] {
     const int threads = num_threads();
-    if (std::optional<Machine> kept = internal::kept_rates(threads)) return *kept;
-    Machine measured = measured_cpu();
-    internal::keep_rates(measured, threads);
-    return measured;
+    return internal::kept_or_measured(threads, [&] {
+      const internal::Disturbance others;
+      const Machine measured = measured_cpu();
+      return internal::KeptRates{measured, others.seen(threads)};
+    });
   }();
   return cpu;
 }
 
 std::optional<Machine> known_rates(Device device) {
   if (device.type == DeviceType::kCuda || !switch_value("WEFT_MACHINE").empty()) return rates_of(device);
-  return internal::kept_rates(threads_alone());
+  const std::optional<internal::KeptRates> kept = internal::kept_rates(threads_alone());
+  return kept ? std::optional(kept->rates) : std::nullopt;
 }
 
 int threads_alone() {
