@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "compiler/cost/machine/machine_file.h"
 #include "compiler/exec/record/record.h"
@@ -14,7 +12,6 @@
 #include "framework/io/json.h"
 #include "framework/testing/fuzz.h"
 #include "models/train/checkpoint.h"
-#include "models/train/metrics.h"
 
 namespace weft {
 namespace {
@@ -135,27 +132,6 @@ TEST(RecordsFuzz, RecordsOfSteps) {
                  .damage = [](std::string& s, FuzzRandom& r) { testing::damage_bytes(s, r); },
                  .read = read,
                  .names = "record: "});
-}
-
-TEST(RecordsFuzz, MetricsFilesThatAreResumed) {
-  const std::string path = ::testing::TempDir() + "/fuzz_metrics.jsonl";
-  const std::string kept = path + ".1";
-  std::string seed;
-  for (int64_t step = 1; step <= 6; ++step) seed += str_cat("{\"step\":", step, ",\"loss\":4.25}\n");
-  const std::vector<std::string_view> words = {"{\"step\":", "}\n", "\n", "3", "-1", "99999999999999999999", ",", "{"};
-  const auto read = [&](const std::string& text) {
-    std::ofstream(path) << text;
-    std::filesystem::remove(kept);
-    { const train::MetricsFile resumed(path, 3); }
-    const std::string left = io::read_file(path);
-    EXPECT_TRUE(text.starts_with(left)) << text;
-    EXPECT_TRUE(left.empty() || left.ends_with("}\n")) << text;
-    EXPECT_TRUE(!left.empty() || text.empty() || io::read_file(kept) == text) << text;
-  };
-  testing::fuzz({.seeds = {seed},
-                 .damage = [&](std::string& s, FuzzRandom& r) { testing::damage_text(s, r, words); },
-                 .read = read,
-                 .names = path});
 }
 
 TEST(RecordsFuzz, StatesOfCheckpoints) {
