@@ -1,7 +1,6 @@
 // launch: runs a program once for each rank of a job on this host.
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <thread>
 
 #include "distributed/control/identity.h"
@@ -11,9 +10,6 @@
 #include "framework/io/file.h"
 
 namespace {
-
-// Exit codes: wrong flags (framework/cli), a file that cannot be executed, no such file.
-constexpr int kRefusals[] = {2, 126, 127};
 
 // The number of leading arguments that are flags of this program, each with its value.
 int own_arguments(int argc, char** argv) {
@@ -53,14 +49,11 @@ int main(int argc, char** argv) {
           weft::str_cat("PROGRAM is the target ", program, "; need its file, such as out/bin/models/gpt/train"));
     if (program.find('/') != program.npos) program = weft::io::resolve_path(program);  // else it is found by PATH
     if (processes == 0) processes = static_cast<int64_t>(std::thread::hardware_concurrency());
-    for (int64_t k = 0;; ++k) {
-      const weft::dist::Launched job =
-          weft::dist::launch({.processes = static_cast<int>(processes), .command = command, .name = "launch"});
-      // A program that cannot start or refuses its flags would fail again.
-      const bool again = job.code != 0 && std::count(std::begin(kRefusals), std::end(kRefusals), job.code) == 0;
-      if (!again || job.asked || k == restarts) return job.code;
-      std::fprintf(stderr, "launch: restart %ld of %ld\n", static_cast<long>(k + 1), static_cast<long>(restarts));
-    }
+    return weft::dist::launch({.processes = static_cast<int>(processes),
+                               .command = command,
+                               .name = "launch",
+                               .restarts = {.most = restarts, .after_errors = true}})
+        .code;
   };
   return weft::run_program(own, argv,
                            "Runs a program once for each rank of a job on this host: launch [flags] PROGRAM ARGUMENTS. "

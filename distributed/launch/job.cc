@@ -117,6 +117,7 @@ int launch_own(const JobOptions& o) {
                  .command = std::move(command),
                  .program = std::filesystem::read_symlink("/proc/self/exe").string(),
                  .name = name,
+                 .restarts = o.restarts,
                  .keep = o.keep})
       .code;
 }
@@ -340,7 +341,10 @@ Job::Job(const JobOptions& o) {
   WEFT_CHECK(o.ranks >= 1 && o.ranks % id.world == 0, "job: the mesh has ", o.ranks, " ranks, and ", id.source,
              " has started ", id.world,
              " processes of this program; need a number of processes that divides the ranks");
-  if (o.ranks == 1) return;
+  const bool restarts = o.restarts.most > 0;
+  WEFT_CHECK(!restarts || !is_started(id), "job: got ", o.restarts.most, " restarts, and ", id.source,
+             " has started this process; need the restarts of ", id.source);
+  if (o.ranks == 1 && !restarts) return;
   if (!is_started(id)) {
     code_ = launch_own(o);
     return;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/launch/restarts.h"
 #include "framework/base/error.h"
 
 namespace weft::dist {
@@ -28,6 +29,8 @@ struct JobOptions {
   bool share_cores = true;
   /// The folder that gets the flight records if the job fails; empty: TMPDIR.
   std::string keep = "";
+  /// Restarts by the process that starts the others. Its `arguments` have to switch restarts off in the others.
+  RestartOptions restarts = {};
 };
 
 class Job {
@@ -39,7 +42,8 @@ class Job {
   /// JOB_TOKEN_FILE with the path of a file: one secret for all processes.
   ///
   /// Otherwise it starts a process of this program, with the same arguments, for each rank on this host, and returns
-  /// when they have ended. Call it before this process has threads. For one rank it does nothing.
+  /// when they have ended. Call it before this process has threads. For one rank it does nothing, unless `restarts`
+  /// asks for restarts. Throws if it does and another launcher, which has its own restarts, has started this process.
   explicit Job(const JobOptions& options);
   /// Leaves the job. Drop all steps on the mesh first.
   ~Job();

@@ -105,7 +105,8 @@ int64_t memory_kills() {
 
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& o) : options_(o), kills_(memory_kills()), flight_(o.processes) {}
+  Launcher(const LaunchOptions& o, Restarts& restarts)
+      : options_(o), restarts_(restarts), kills_(memory_kills()), flight_(o.processes) {}
 
   Launched run() {
     sigset_t mask;
@@ -136,6 +137,9 @@ class Launcher {
     return {code, asked_};
   }
 
+  /// After run(): whether the job starts again.
+  bool starts_again() const { return again_; }
+
  private:
   void restore() {
     close(signals_);
@@ -161,6 +165,7 @@ class Launcher {
     std::vector<char*> env, argv;
     for (std::string& v : variables) env.push_back(v.data());
     std::vector<std::string> command = options_.command;
+    for (const std::string& a : restarts_.arguments()) command.push_back(a);
     const std::string& program = options_.program.empty() ? command[0] : options_.program;
     for (std::string& a : command) argv.push_back(a.data());
     env.push_back(nullptr);
@@ -243,7 +248,12 @@ class Launcher {
         }
         p.status = status;
         p.ended = Clock::now();
-        kill(-p.pid, SIGKILL);  // the children of the process
+        kill(-p.pid, SIGKILL);                   // the children of the process
+        if (p.failed() && restart_follows(p)) {  // the reports of the others do not matter
+          restarts_after_ = &p;
+          failure_ = terminated_ = Clock::now();
+          signal_all(SIGKILL);
+        }
         if (p.failed() && !failure_) fail(str_cat("rank ", p.rank, " (pid ", p.pid, ") ", how(p)));
       }
     }
@@ -251,6 +261,17 @@ class Launcher {
     if (!running() && quiet_++ > 10)
       for (Process& p : processes_)
         for (OutputPipe& s : p.streams) end(p, s);
+  }
+
+  // Whether a restart follows the signal that ended a process. An error that a process has reported would come again.
+  bool restart_follows(const Process& p) const {
+    if (restarts_after_ || terminated_ || asked_ || !WIFSIGNALED(*p.status) || !restarts_.may_follow(*p.status) ||
+        !restarts_.any_left())
+      return false;
+    return std::none_of(processes_.begin(), processes_.end(), [&](const Process& q) {
+      const std::optional<FailureReport> report = read_failure(report_path(q.rank));
+      return report && !report->follows;
+    });
   }
 
   void read_from(Process& p, OutputPipe& s) {
@@ -388,7 +409,23 @@ class Launcher {
     return found;
   }
 
+  // The exit code, after the lines about a failure and a restart.
   int result() {
+    if (restarts_after_ && !asked_) {
+      const Process& p = *restarts_after_;
+      again_ = true;
+      print(str_cat(options_.name, ": rank ", p.rank, " (pid ", p.pid, ") ", how(p), "; ", restarts_.take(), "\n"));
+      return p.code();
+    }
+    const int code = report();
+    if (asked_ || !restarts_.may_follow(W_EXITCODE(code, 0))) return code;
+    const std::string place = restarts_.take();
+    again_ = !place.empty();
+    if (again_) print(str_cat(options_.name, ": ", place, "\n"));
+    return code;
+  }
+
+  int report() {
     if (watch_.deadlock() && diagnosis_) {
       report_fault();
       return 1;
@@ -450,6 +487,7 @@ class Launcher {
   void print(const std::string& text) { put(STDERR_FILENO, text); }
 
   const LaunchOptions& options_;
+  Restarts& restarts_;
   const int64_t kills_;
   const LockedFolder store_ = store_folder();
   const std::string token_ = control::make_token();
@@ -462,7 +500,8 @@ class Launcher {
   std::optional<Clock::time_point> failure_, terminated_;
   std::map<std::string, int> shown_;  // lines of standard error, with the first rank that wrote each
   const OutputFile outputs_[2] = {OutputFile(STDOUT_FILENO), OutputFile(STDERR_FILENO)};
-  bool asked_ = false, reader_stuck_ = false;
+  const Process* restarts_after_ = nullptr;  // a signal has ended it, and a restart follows
+  bool asked_ = false, again_ = false, reader_stuck_ = false;
   int quiet_ = 0;
 };
 
@@ -472,7 +511,12 @@ Launched launch(const LaunchOptions& options) {
   WEFT_CHECK(options.processes >= 1 && options.processes <= 4096, "launch: got ", options.processes,
              " processes; need 1 to 4096");
   WEFT_CHECK(!options.command.empty(), "launch: no command");
-  return Launcher(options).run();
+  Restarts restarts(options.restarts);
+  for (;;) {
+    Launcher launcher(options, restarts);
+    const Launched job = launcher.run();
+    if (!launcher.starts_again()) return job;
+  }
 }
 
 }  // namespace weft::dist

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "distributed/launch/restarts.h"
+
 namespace weft::dist {
 
 struct LaunchOptions {
@@ -10,7 +12,8 @@ struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments
   std::string program;               // path of the program; empty: command[0], searched in PATH
   std::string name;                  // name of the launching program, for messages
-  std::string keep;                  // the folder that gets the flight records of a failed job; empty: TMPDIR
+  RestartOptions restarts = {};
+  std::string keep;  // the folder that gets the flight records of a failed job; empty: TMPDIR
 };
 
 struct Launched {
@@ -29,11 +32,15 @@ struct Launched {
 /// When a process fails, or has been stopped by a signal for 2 s, processes that have not joined yet read the cause in
 /// the store (FolderStore::kEnded). The others have a few seconds to end before they are killed; if all are stopped,
 /// they are killed at once. A line on standard error names the process that failed first, how it failed, and its last
-/// message.
-/// The diagnosis, which may name another process, follows if the flight records (JOB_FLIGHT,
+/// message. The diagnosis, which may name another process, follows if the flight records (JOB_FLIGHT,
 /// framework/dispatch/rank/flight.h) show a fault. If all fail with one message, the line is this message, and the
-/// diagnosis follows only if it says more than that a rank failed. Call it before this process has threads. Throws if a
-/// process cannot be started.
+/// diagnosis follows only if it says more than that a rank failed.
+///
+/// If a restart follows a signal that ended a process, the others are killed at once, and one line names the process,
+/// the signal, the step from which the job goes on, and the number of restarts that are left. No restart follows a
+/// signal that asks processes to end, or an error that a process has reported, unless `restarts` says so.
+///
+/// Call it before this process has threads. Throws if a process cannot be started.
 Launched launch(const LaunchOptions& options);
 
 }  // namespace weft::dist

@@ -8,10 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -41,7 +43,8 @@ struct Outcome {
 };
 
 // Launches a script in a child of the test, so that its output is a file.
-Outcome run(int processes, const std::string& script, const std::function<void(pid_t)>& meanwhile = {}) {
+Outcome run(int processes, const std::string& script, const std::function<void(pid_t)>& meanwhile = {},
+            const RestartOptions& restarts = {}) {
   const std::string out = temporary("out"), error = temporary("error");
   const auto begin = std::chrono::steady_clock::now();
   const pid_t pid = fork();
@@ -49,7 +52,8 @@ Outcome run(int processes, const std::string& script, const std::function<void(p
     dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
     dup2(open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
     setenv("JOB_FLIGHT", temporary("flight").c_str(), 1);  // a killed launcher removes nothing
-    _exit(launch({.processes = processes, .command = {"/bin/sh", "-c", script}, .name = "job"}).code);
+    _exit(launch({.processes = processes, .command = {"/bin/sh", "-c", script}, .name = "job", .restarts = restarts})
+              .code);
   }
   if (meanwhile) meanwhile(pid);
   int status = 0;
@@ -179,6 +183,85 @@ TEST(Launcher, LeavesNoProcessBehind) {
     int left = 500;
     while (kill(pid, 0) == 0 && left-- > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_GT(left, 0) << pid;
+  }
+}
+
+// Restarts: each start appends a line to the file "starts", whose lines are also the committed steps.
+struct LauncherRestarts : ::testing::Test {
+  LauncherRestarts() { std::filesystem::remove(starts); }
+  static int64_t lines(const std::string& path) {
+    const std::string text = content(path);
+    return std::count(text.begin(), text.end(), '\n');
+  }
+  // Rank 1 of two counts its start and runs `script`; SIGTERM does not end rank 0, but the file "done".
+  Outcome run_two(const std::string& script, const RestartOptions& o) {
+    std::filesystem::remove(done);
+    return run(
+        2,
+        str_cat("if [ $RANK = 0 ]; then trap '' TERM; while [ ! -e ", done, " ]; do sleep 0.02; done; exit 0; fi; ",
+                "echo \"$0 $*\" >> ", starts, "; n=$(cat ", starts, " | wc -l); ", script),
+        {}, o);
+  }
+  // The errors, with every process number as N.
+  static std::string plain(const std::string& error) {
+    return std::regex_replace(error, std::regex("pid [0-9]+"), "pid N");
+  }
+  const std::string starts = temporary("starts"), done = temporary("done");
+};
+
+TEST_F(LauncherRestarts, FollowASignalUntilNoneIsLeft) {
+  const Outcome o = run_two(str_cat("if [ $n = 3 ]; then touch ", done, "; fi; kill -9 $$"), {.most = 2});
+  EXPECT_EQ(o.code, 137);
+  EXPECT_EQ(lines(starts), 3);
+  const std::string died = "job: rank 1 (pid N) was killed by signal 9 (Killed)";
+  const std::string text = plain(o.error);
+  EXPECT_TRUE(text.starts_with(died + "; starting again, 1 restart left\n" + died +
+                               "; starting again, 0 restarts left\n" + died))
+      << text;
+}
+
+TEST_F(LauncherRestarts, ANewStepGivesAllRestartsAgain) {
+  const Outcome o = run_two(str_cat("if [ $n -lt 5 ]; then kill -SEGV $$; fi; touch ", done),
+                            {.most = 1,
+                             .committed = [this] { return std::max<int64_t>(-1, lines(starts) - 2); },
+                             .arguments = {"name", "a"},
+                             .resume = {"--resume"}});
+  EXPECT_EQ(o.code, 0) << o.error;
+  EXPECT_EQ(content(starts), "name a\nname a\nname a --resume\nname a --resume\nname a --resume\n");
+  std::string expected;
+  for (const char* place : {"the beginning", "step 0", "step 1", "step 2"})
+    expected += str_cat("job: rank 1 (pid N) was killed by signal 11 (Segmentation fault); starting again from ", place,
+                        ", 0 restarts left\n");
+  EXPECT_EQ(plain(o.error), expected);
+}
+
+TEST_F(LauncherRestarts, DoNotFollowErrorsOrARequestToEnd) {
+  for (const char* end : {"exit 3", "kill -TERM $$", "kill -INT $$", "kill -HUP $$",
+                          "printf 'fails disk' > $JOB_FAILURE_REPORT; kill -9 $$"}) {
+    std::filesystem::remove(starts);
+    const Outcome o = run(1, str_cat("echo x >> ", starts, "; ", end), {}, {.most = 5});
+    EXPECT_NE(o.code, 0) << end;
+    EXPECT_EQ(lines(starts), 1) << end;
+    EXPECT_FALSE(has(o.error, "starting again")) << o.error;
+  }
+  std::filesystem::remove(starts);
+  const Outcome o = run(2, str_cat("echo x >> ", starts, "; exec sleep 60"),
+                        [&](pid_t pid) {
+                          while (lines(starts) < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                          kill(pid, SIGTERM);
+                        },
+                        {.most = 5});
+  EXPECT_EQ(o.code, 143);
+  EXPECT_EQ(lines(starts), 2);
+}
+
+TEST_F(LauncherRestarts, FollowErrorsIfAsked) {
+  for (const auto& [code, count] : {std::pair(3, 3), {137, 3}, {2, 1}, {126, 1}, {127, 1}, {0, 1}}) {
+    std::filesystem::remove(starts);
+    const Outcome o = run(1, str_cat("echo x >> ", starts, "; exit ", code), {}, {.most = 2, .after_errors = true});
+    EXPECT_EQ(o.code, code);
+    EXPECT_EQ(lines(starts), count) << code;
+    EXPECT_EQ(has(o.error, "job: starting again, 0 restarts left\n"), count == 3) << o.error;
   }
 }
 

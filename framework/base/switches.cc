@@ -39,7 +39,7 @@ constexpr Switch kSwitches[] = {
      "separate launches) and sm80 (no instructions of sm_90a: TMA, WGMMA)"},
     {"WEFT_SYNC", Switch::kChoice, "0, 1", "0", "run devices synchronously: 0 or 1"},
     {"WEFT_MACHINE", Switch::kPath, "file", "",
-     "rates of this machine, a file of //tools:doctor -- --measure --out; empty: measured where they are needed"},
+     "rates of this machine, a file of //tools:doctor -- --measure --out; empty: measured once, and kept"},
     {"WEFT_ISA", Switch::kChoice, "auto, baseline, avx2, avx512", "auto",
      "instruction set of CPU kernels: auto, baseline, avx2 or avx512"},
     {"WEFT_THREADS", Switch::kNumber, "number", "0",

@@ -48,13 +48,8 @@ nn::ConfigMap small(const std::string& family) {
 // A checkpoint of a small model in `dir`; returns its folder.
 std::string saved(const std::string& dir, const std::string& family) {
   const auto model = family_of(family).make(small(family));
-  const TrainState state{.step = 3,
-                         .samples = 12,
-                         .metrics_bytes = 100,
-                         .seed = 7,
-                         .family = family,
-                         .model = model->config(),
-                         .run = {{"lr", "0.01"}}};
+  const TrainState state{
+      .step = 3, .samples = 12, .seed = 7, .family = family, .model = model->config(), .run = {{"lr", "0.01"}}};
   return train::save_checkpoint(dir, state, model->named_cells(), {}, 0);
 }
 
@@ -112,7 +107,6 @@ TEST(Checkpoint, TheStateIsWrittenByteForByte) {
   const std::string dir = fresh("bytes");
   const TrainState state{.step = 12,
                          .samples = 48,
-                         .metrics_bytes = 2345,
                          .seed = 18446744073709551615u,
                          .loss_scale = 65536,
                          .good_steps = 7,
@@ -124,7 +118,6 @@ TEST(Checkpoint, TheStateIsWrittenByteForByte) {
   "format": 1,
   "step": 12,
   "samples": 48,
-  "metrics_bytes": 2345,
   "seed": "18446744073709551615",
   "loss_scale": 65536.0,
   "good_steps": 7,

@@ -16,8 +16,7 @@ namespace weft::train {
 template <class V>
 void fields(V& v, TrainState& s) {
   v("step", s.step, io::kNotNegative), v("samples", s.samples, io::kNotNegative);
-  v("metrics_bytes", s.metrics_bytes, io::kNotNegative), v("seed", s.seed);
-  v("loss_scale", s.loss_scale, io::kPositive), v("good_steps", s.good_steps, io::kNotNegative);
+  v("seed", s.seed), v("loss_scale", s.loss_scale, io::kPositive), v("good_steps", s.good_steps, io::kNotNegative);
   v("family", s.family), v("model", s.model), v("run", s.run), v("tensors", s.tensors, io::if_set(0));
 }
 
@@ -186,6 +185,14 @@ std::string latest_checkpoint(const std::string& dir) {
   return steps.empty() ? "" : str_cat(dir, "/step_", steps.back());
 }
 
+int64_t newest_step(const std::string& dir) {
+  int64_t newest = -1;
+  if (!io::is_folder(dir)) return newest;
+  for (const std::string& name : io::list_folder(dir))
+    if (const int64_t n = step_of(name); n > newest && missing_file(dir + "/" + name).empty()) newest = n;
+  return newest;
+}
+
 std::string find_checkpoint(const std::string& path) {
   if (!io::exists(path) && io::is_folder(io::folder_of(path))) io::restore_folders(io::folder_of(path));
   if (io::exists(state_path(path))) return path;
@@ -207,7 +214,9 @@ TrainState read_state(const std::string& folder) {
                   ": the file is damaged or was edited: its checksum differs; remove \"", kChecksum,
                   "\" to read it as it is");
   TrainState s;
-  io::read_fields(s, j, path, {"format", kChecksum}, "; the file is damaged, or a later version wrote it");
+  // Earlier versions stored the length of the metrics file.
+  io::read_fields(s, j, path, {"format", kChecksum, "metrics_bytes"},
+                  "; the file is damaged, or a later version wrote it");
   s.run = renamed(std::move(s.run), kMicrobatches[1], kMicrobatches[0]);
   return s;
 }

@@ -17,9 +17,8 @@ using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
 
 /// The state besides tensors that a run needs to resume exactly.
 struct TrainState {
-  int64_t step = 0;           // optimiser steps done
-  int64_t samples = 0;        // position of the data loader
-  int64_t metrics_bytes = 0;  // length of the metrics file at this step
+  int64_t step = 0;     // optimiser steps done
+  int64_t samples = 0;  // position of the data loader
   uint64_t seed = 0;
   double loss_scale = 1;                       // f16 only
   int64_t good_steps = 0;                      // f16 only: steps since the scale last changed
@@ -59,6 +58,9 @@ std::string lock_path(const std::string& dir);
 
 /// The newest checkpoint folder in `dir`, or "" if there is none.
 std::string latest_checkpoint(const std::string& dir);
+
+/// The step of the newest checkpoint in `dir`; -1: there is none. A run may write to it meanwhile: nothing is changed.
+int64_t newest_step(const std::string& dir);
 
 /// `path` itself if it is a checkpoint folder, else the newest checkpoint folder in it. Throws NotFound.
 std::string find_checkpoint(const std::string& path);

@@ -1,16 +1,28 @@
 #include "models/train/job.h"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "compiler/cost/machine/kept_rates.h"
+#include "compiler/cost/machine/rates.h"
 #include "framework/base/switches.h"
+#include "framework/base/thread_pool.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
+#include "models/train/device.h"
 #include "models/weights/load.h"
 
 namespace weft::train {
 
-// Whether the values of a flag may differ between processes: flags of files that only the first process writes.
+// Whether the values of a flag may differ between processes: flags of files that only the first process writes, and
+// --restarts, which no rank has.
 static bool may_differ(const std::string& flag) {
-  for (const char* name : {"metrics", "log_dir", "profile_out", "save_plan", "show_plan"})
+  for (const char* name : {"metrics", "log_dir", "profile_out", "save_plan", "show_plan", "restarts"})
     if (flag == name) return true;
   return false;
 }
@@ -40,10 +52,44 @@ static std::string identity_of_weights(const TrainOptions& o) {
   }
 }
 
-std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
+void measure_before_ranks(const TrainOptions& o) {
+  const bool starts = o.ranks == "processes" && o.step.mesh.size() > 1 && !dist::started();
+  if (!starts || o.metrics.empty() || !internal::keeps_rates()) return;
+  if (parse_device(o.device).type != DeviceType::kCpu || !switch_value("WEFT_MACHINE").empty()) return;
+  const std::optional<internal::KeptRates> kept = internal::kept_rates(threads_alone());
+  if (kept && !kept->disturbed) return;
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    try {
+      set_num_threads(threads_alone());
+      rates_of(Device::cpu());
+    } catch (const std::exception&) {  // the run goes on without mfu
+    }
+    _exit(0);
+  }
+  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+double rate_of_products(Device device, DType dtype, bool at_once) {
+  const flight::HostPhase phase(flight::Phase::kPlan);
+  const bool alone = !dist::Processes::current();
+  std::optional<Machine> rates;
+  if (at_once || !alone) rates = known_rates(device);
+  if (!rates && alone) rates = rates_of(device);
+  return rates ? rates->products_of(dtype) : 0;
+}
+
+std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& dir) {
   const int ranks = o.step.mesh.size();
   const bool processes = o.ranks == "processes";
-  if (const auto started = dist::started(); started && (ranks > 1 || started->processes > 1)) {
+  const auto started = dist::started();
+  if (started)
+    check_flag("restarts", o.restarts == 0, str_cat(o.restarts),
+               str_cat("none: ", started->text, ", and its own restarts with --resume serve"));
+  if (started && started->processes > 1) {
     check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each: ", started->text));
     check_flag("ranks", processes, str_cat("'", o.ranks, "'"), str_cat("processes: ", started->text));
     check_flag("mesh", ranks % started->processes == 0,
@@ -65,6 +111,11 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o) {
   job.timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
   job.transport = o.transport;
   job.share_cores = switch_int("WEFT_THREADS") == 0;
+  if (o.restarts > 0)
+    job.restarts = {.most = o.restarts,
+                    .committed = [dir] { return newest_step(dir); },
+                    .arguments = {"--restarts=0", "--checkpoint_dir=" + dir},
+                    .resume = {"--resume"}};
   if (!o.checkpoint_dir.empty()) job.keep = io::resolve_path(o.checkpoint_dir);
   return std::make_unique<dist::Job>(job);
 }

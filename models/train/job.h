@@ -8,9 +8,16 @@
 
 namespace weft::train {
 
-/// The job of the settled options. All ranks are processes with --ranks processes and a mesh; otherwise the job does
-/// nothing.
-std::unique_ptr<dist::Job> make_job(const TrainOptions& settled);
+/// The job of the settled options; `dir` is its folder of checkpoints. All ranks are processes with --ranks processes
+/// and a mesh; otherwise the job only makes restarts.
+std::unique_ptr<dist::Job> make_job(const TrainOptions& settled, const std::string& dir);
+
+/// Measures and keeps the rates that --metrics needs, if this process will start the ranks and no quiet run kept them.
+/// The ranks would wait for the measurement. A child makes it: this process must not have threads.
+void measure_before_ranks(const TrainOptions& settled);
+/// The device's rate of products; 0 if it is unknown and other processes would wait for its measurement. `at_once`:
+/// disturbed rates are not measured again.
+double rate_of_products(Device device, DType dtype, bool at_once);
 
 /// The value `mine` of the job's first process; without a job, `mine`.
 template <class T>

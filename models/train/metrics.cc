@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
+#include <optional>
 
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
@@ -32,6 +34,39 @@ std::FILE* open_locked(const std::string& path) {
 std::string free_name(const std::string& path) {
   for (int n = 1;; ++n)
     if (std::string name = str_cat(path, ".", n); !io::exists(name)) return name;
+}
+
+// The step of the line that begins at `begin` and ends before `end`; none if a crash damaged the line.
+std::optional<int64_t> step_of_line(int fd, int64_t begin, int64_t end) {
+  char text[kFirst.size() + 21], last = 0;
+  const ssize_t n = ::pread(fd, text, std::min<size_t>(sizeof text, static_cast<size_t>(end - begin)), begin);
+  if (n <= 0 || ::pread(fd, &last, 1, end - 1) != 1 || last != '}') return {};
+  if (!std::string_view(text, n).starts_with(kFirst)) return {};
+  int64_t step = 0;
+  const auto read = std::from_chars(text + kFirst.size(), text + n, step);
+  return read.ec == std::errc() && read.ptr < text + n && *read.ptr == ',' ? std::optional(step) : std::nullopt;
+}
+
+// The bytes of a metrics file up to the end of its last whole line with a step of at most `step`. Reads blocks from the
+// end, since a file has a line for each step. Steps never decrease in a file.
+int64_t bytes_until(int fd, int64_t size, int64_t step) {
+  std::vector<char> block(size_t{64} << 10);
+  int64_t line_end = -1;  // the line feed that ends the line whose beginning is looked for
+  const auto ends = [&](int64_t begin) {
+    const std::optional<int64_t> found = line_end >= 0 ? step_of_line(fd, begin, line_end) : std::nullopt;
+    return found && *found <= step;
+  };
+  for (int64_t from = size; from > 0;) {
+    const int64_t begin = std::max<int64_t>(0, from - static_cast<int64_t>(block.size()));
+    if (::pread(fd, block.data(), from - begin, begin) != from - begin) return 0;
+    for (int64_t at = from; at-- > begin;) {
+      if (block[at - begin] != '\n') continue;
+      if (ends(at + 1)) return line_end + 1;
+      line_end = at;
+    }
+    from = begin;
+  }
+  return ends(0) ? line_end + 1 : 0;
 }
 
 bool waits_less(const RankMetrics& a, const RankMetrics& b) { return a.waiting < b.waiting; }
@@ -92,32 +127,23 @@ std::string duration_text(double seconds) {
 
 MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(path) {
   io::make_folders(io::folder_of(path));
-  const bool resume = resume_at >= 0 && io::exists(path);
   file_ = open_locked(path);
   try {
-    int fd = ::fileno(file_);
     const int64_t size = io::file_size(path);
-    char first[kFirst.size()], end = '\n';
-    const ssize_t n = ::pread(fd, first, sizeof first, 0);
-    WEFT_CHECK(size == 0 || std::string_view(first, std::max<ssize_t>(n, 0)) == kFirst, path,
+    char first[kFirst.size()];
+    const ssize_t n = std::max<ssize_t>(::pread(::fileno(file_), first, sizeof first, 0), 0);
+    // A crash may have cut the first line.
+    WEFT_CHECK(kFirst.starts_with(std::string_view(first, n)), path,
                ": exists and is not a metrics file; use another --metrics file");
-    if (resume) {
-      WEFT_CHECK_AS(kDataLoss, size >= resume_at, path, ": has ", size, " bytes; the checkpoint expects ", resume_at,
-                    "; use another --metrics file");
-      WEFT_CHECK_AS(kDataLoss, resume_at == 0 || (::pread(fd, &end, 1, resume_at - 1) == 1 && end == '\n'), path,
-                    ": byte ", resume_at,
-                    ", where the checkpoint's step ends, is in the middle of a line; use another "
-                    "--metrics file");
-    }
-    if (resume && resume_at == 0 && size > 0) {
+    const int64_t keep = resume_at > 0 ? bytes_until(::fileno(file_), size, resume_at) : 0;
+    if (resume_at >= 0 && keep == 0 && size > 0) {
       kept_ = free_name(path);
       WEFT_CHECK_AS(kResourceExhausted, ::rename(path.c_str(), kept_.c_str()) == 0, path, ": cannot be renamed to ",
                     kept_, ": ", io::errno_text(errno));
       std::fclose(std::exchange(file_, nullptr));
       file_ = open_locked(path);
-      fd = ::fileno(file_);
     }
-    WEFT_CHECK(::ftruncate(fd, resume ? resume_at : 0) == 0, path, ": cannot be truncated to the checkpoint's step");
+    WEFT_CHECK(::ftruncate(::fileno(file_), keep) == 0, path, ": cannot be truncated to the checkpoint's step");
     std::fseek(file_, 0, SEEK_END);
   } catch (...) {
     if (file_) std::fclose(file_);
@@ -144,7 +170,7 @@ void MetricsFile::write(const StepMetrics& m) {
   j["lr"] = m.lr;
   j["step_ms"] = m.step_ms;
   j["tokens_per_s"] = m.tokens_per_s;
-  j["mfu"] = m.mfu;
+  if (m.mfu > 0) j["mfu"] = m.mfu;
   if (!m.ranks.empty()) {
     io::OrderedJson ranks;
     for (const auto& [name, field] : {std::pair("tokens_per_s", &RankMetrics::tokens_per_s),
@@ -174,12 +200,6 @@ void MetricsFile::write_eval(int64_t step, double loss) {
   j["step"] = step;
   j["eval_loss"] = loss;
   line(io::write_json(j));
-}
-
-int64_t MetricsFile::size() {
-  if (!file_) return 0;
-  std::fflush(file_);
-  return std::ftell(file_);
 }
 
 Progress::Progress(int64_t first_step, int64_t steps)

@@ -29,7 +29,7 @@ struct ExpertLoad {
 };
 
 /// One line of the metrics file, without NaN fields. mfu: model FLOPs per second
-/// (models/nn/transformer/model_flops.h) over the device's rate of products.
+/// (models/nn/transformer/model_flops.h) over the device's rate of products; 0: unknown, and left out.
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;
@@ -39,21 +39,19 @@ struct StepMetrics {
   std::vector<RankMetrics> ranks;  // on a mesh; empty: not collected for this step
 };
 
-/// Appends lines to a file; can truncate it to an earlier length. Refuses other kinds of files, and a metrics file that
+/// Appends lines to a file; can cut it after an earlier step. Refuses other kinds of files, and a metrics file that
 /// another run writes.
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// Starts a new file or, if `resume_at` >= 0, truncates an existing file to `resume_at` bytes and continues. If
-  /// `resume_at` is 0, nothing was resumed, so an existing file with lines is renamed: the folder of checkpoints may be
-  /// wrong.
+  /// Starts a new file or, if `resume_at` >= 0, the step that is resumed, cuts an existing file after its last line
+  /// with a step of at most `resume_at`, and continues it. A file without such a line, or of a run that starts anew
+  /// (`resume_at` 0), is renamed instead: the folder of checkpoints may be wrong.
   MetricsFile(const std::string& path, int64_t resume_at);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   void write(const StepMetrics& m);
   void write_eval(int64_t step, double loss);
-  /// Bytes written so far, flushed.
-  int64_t size();
   /// The new path of a renamed existing file; empty: nothing was renamed.
   const std::string& kept() const { return kept_; }
 

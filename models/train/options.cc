@@ -50,6 +50,12 @@ Flags train_flags(TrainOptions& o) {
       {"checkpoint_every", &o.checkpoint_every,
        "steps between checkpoints, 0 for none, or auto: about 1 % of the time"},
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
+      {"restarts",
+       &o.restarts,
+       "how often processes that a signal has killed start again from the newest checkpoint, without a new checkpoint; "
+       "0: "
+       "never",
+       {0, 1000}},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations; master weights are always f32"},
       {"compile", &step.enabled, "capture the step as one graph and replay it; false: run it op by op"},
@@ -115,7 +121,7 @@ std::string flag_lines(TrainOptions o, const std::string& before) {
   for (size_t i = 0; i < flags.size(); ++i) {
     const std::string& name = flags[i].name;
     bool chosen_again = false;
-    for (const char* own : {"checkpoint_dir", "resume", "metrics", "log_dir", "profile_out", "save_plan"})
+    for (const char* own : {"checkpoint_dir", "resume", "restarts", "metrics", "log_dir", "profile_out", "save_plan"})
       chosen_again |= name == own;
     const std::string text = flag_text(flags[i]);
     if (!chosen_again && !same_value(flags[i], plain[i]) && text.find('\n') == text.npos)
@@ -477,6 +483,11 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
                in_quotes(o.checkpoint_every), "a number of steps, 0 or auto");
   }
+  const std::string restarts = str_cat(o.restarts);
+  check_flag("restarts", o.restarts == 0 || p.checkpoint_every != 0, restarts,
+             "--checkpoint_every above 0 or auto: a restart goes on from a checkpoint");
+  check_flag("restarts", o.restarts == 0 || p.profile_first == 0, restarts,
+             "no --profile_steps: a restart may begin after them");
   if (p.checkpoint_every == 0 && !o.resume) return p;
   if (!o.resume && !latest_checkpoint(p.dir).empty())
     usage_error(str_cat("--checkpoint_dir: ", p.dir,

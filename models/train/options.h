@@ -34,6 +34,7 @@ struct TrainOptions {
   int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
   std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
   int64_t keep = 3;
+  int64_t restarts = 0;  // without a new checkpoint, after processes that a signal ended
   std::string device = "cpu";
   std::string dtype = "f32";
   CompileOptions step;  // how the step is compiled; settle() fills in the mesh
@@ -59,8 +60,8 @@ struct TrainOptions {
 Flags train_flags(TrainOptions& options);
 
 /// The flags of a run for --flagfile, a line each: the flags of the run that it resumes (`before`), and all flags with
-/// other values than their defaults. --checkpoint_dir, --resume and files that the run writes are left out: each run
-/// chooses them.
+/// other values than their defaults. --checkpoint_dir, --resume, --restarts and files that the run writes are left out:
+/// each run chooses them.
 std::string flag_lines(TrainOptions options, const std::string& before);
 
 /// The flag that names the model: "hf", "init_from" or "config".

@@ -132,6 +132,12 @@ for ranks in threads processes; do  # rates and shares of four ranks, in each li
   [[ $(grep -cE "^ +[0-3] +[0-9]+ +[0-9.]+% +[0-9.]+%$" r-$ranks.txt) == 4 ]] || fail "no table of ranks: $(cat r-$ranks.txt)"
 done
 [[ $(grep -c "held-out loss" r-processes.txt) == 2 ]] || fail "not one line of progress: $(cat r-processes.txt)"
+# The rates that mfu needs are measured before the ranks. Ranks do not wait for them: without kept rates, metrics lack mfu.
+for run in r-threads r-processes; do
+  grep -q '"mfu":' $run.jsonl || fail "no mfu: $(head -1 $run.jsonl)"
+done
+WEFT_CACHE=off "$train" "${flags[@]}" --steps 1 --mesh dp2 --checkpoint_every 0 --metrics rates.jsonl >r.txt 2>&1 || fail "no kept rates: $(tail -1 r.txt)"
+grep -q "^--metrics will lack mfu: " r.txt && ! grep -q '"mfu":' rates.jsonl || fail "no kept rates: $(cat r.txt rates.jsonl)"
 "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks processes --resume --steps 6 --checkpoint_dir r-threads >r.txt 2>&1 || fail "resume as processes: $(tail -1 r.txt)"
 grep -q "^resumed from .*step_4" r.txt && [[ -d r-threads/step_6 ]] || fail "not resumed as processes: $(cat r.txt)"
 "$train" "${flags[@]}" --steps 4 --mesh dp2 --checkpoint_every 0 --profile_steps 2-3 --profile_out p.json >p.txt 2>&1 || fail "a profile of processes: $(tail -1 p.txt)"
@@ -240,6 +246,35 @@ done
 same whole.jsonl killed.jsonl "killed and resumed differs from uninterrupted"
 for f in model optimizer; do cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"; done
 
+# --restarts starts killed processes again, from the newest checkpoint: files of an undisturbed run, and nothing else.
+hundred=("${flags[@]}" --steps 100 --checkpoint_every 20 --keep 0)
+for mesh in none dp2; do
+  on=(); [[ $mesh == none ]] || on=(--mesh $mesh)
+  "$train" "${hundred[@]}" "${on[@]}" --checkpoint_dir calm-$mesh --metrics calm-$mesh.jsonl >calm.txt 2>&1 || fail "100 steps on $mesh: $(tail -1 calm.txt)"
+  "$train" "${hundred[@]}" "${on[@]}" --restarts 3 --checkpoint_dir again-$mesh --metrics again-$mesh.jsonl >again.txt 2>again.err &
+  pid=$!
+  for stop in 30 50 70; do
+    while kill -0 $pid 2>/dev/null && (($(lines again-$mesh.jsonl) < stop)); do sleep 0.005; done
+    victim=$(pgrep -P $pid | shuf -n 1)
+    [[ -z $victim ]] || kill -9 "$victim" 2>/dev/null
+  done
+  wait $pid || fail "--restarts on $mesh: $(tail -1 again.err)"
+  grep -qE "^[a-z_]+: rank [01] \(pid [0-9]+\) was killed by signal 9 \(Killed\); starting again from step [0-9]+, 2 restarts left$" again.err || fail "--restarts on $mesh, no restart: $(cat again.err again.txt)"
+  grep -v "; starting again from " again.err && fail "--restarts on $mesh: $(cat again.err)"
+  same calm-$mesh.jsonl again-$mesh.jsonl "--restarts on $mesh: other metrics"
+  [[ ! -e again-$mesh.jsonl.1 && $(ls again-$mesh) == "$(ls calm-$mesh)" ]] || fail "--restarts on $mesh left $(ls . again-$mesh)"
+  for file in calm-$mesh/step_*/*; do cmp -s "$file" "again-${file#calm-}" || fail "--restarts on $mesh: $file differs"; done
+done
+"$train" "${flags[@]}" --steps 100000 --restarts 3 --checkpoint_every 5 --checkpoint_dir asked --metrics asked.jsonl >asked.txt 2>asked.err &
+pid=$!
+while kill -0 $pid 2>/dev/null && (($(lines asked.jsonl) < 3)); do sleep 0.005; done
+kill -INT $pid; wait $pid; [[ $? == 130 ]] || fail "Ctrl-C with --restarts: $(cat asked.err)"
+grep -q "^interrupted after step" asked.txt && [[ ! -s asked.err ]] || fail "Ctrl-C with --restarts: $(cat asked.txt asked.err)"
+expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --restarts 3 --checkpoint_every 5 --checkpoint_dir lr
+expect 2 "--restarts: got 3; need --checkpoint_every above 0 or auto" "$train" "${flags[@]}" --restarts 3 --checkpoint_every 0
+expect 2 "--restarts: got 3; need no --profile_steps" "$train" "${flags[@]}" --restarts 3 --profile_steps 1-2 --checkpoint_dir lr2
+expect 2 "--restarts: got 3; need none: torchrun has started 2 processes of this program" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
+
 # Ctrl-C, SIGTERM and SIGHUP save; the exit code is the signal's.
 "$train" "${flags[@]}" --steps 100000 --checkpoint_every 0 --checkpoint_dir none --metrics c.jsonl >c.txt 2>&1 &
 pid=$!
@@ -328,7 +363,7 @@ same whole.jsonl closed.jsonl "metrics with closed descriptors"
 for f in model optimizer; do cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"; done
 "$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 || fail "state.json with closed descriptors: $(cat g.txt)"
 
-# Only our checkpoints and metrics files are replaced; a damaged file of metrics is not continued.
+# Only our checkpoints and metrics files are replaced. Lines after the checkpoint's step and damaged lines are cut.
 mkdir -p own/step_5
 expect 1 "own/step_5 is not a checkpoint: it has no state.json" "$train" "${flags[@]}" --checkpoint_dir own
 mkdir lost && cp -r whole/step_20 lost/ && rm lost/step_20/model.safetensors
@@ -339,9 +374,13 @@ expect 1 "lost/step_20 is not a checkpoint: it has no model.safetensors" "$gener
 echo "my notes" >notes.txt
 expect 1 "notes.txt: exists and is not a metrics file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics notes.txt
 [[ $(cat notes.txt) == "my notes" ]] || fail "notes.txt was changed"
-sed 's/0/00/' whole.jsonl >moved.jsonl
-cp -r whole moved
-expect 1 "is in the middle of a line" "$train" "${flags[@]}" --steps 30 --checkpoint_dir moved --resume --metrics moved.jsonl
+{ cat whole.jsonl; printf '{"step":25,"loss":1}\n{"step":26,"lo'; } >moved.jsonl
+"$train" --checkpoint_dir whole --resume --metrics moved.jsonl >moved.txt 2>&1 || fail "later metrics: $(tail -1 moved.txt)"
+cmp -s moved.jsonl whole.jsonl || fail "later metrics stay: $(tail -2 moved.jsonl)"
+printf '{"step":25,"loss":1}\n' >later.jsonl
+"$train" --checkpoint_dir whole --resume --metrics later.jsonl >later.txt 2>&1 || fail "later metrics only: $(tail -1 later.txt)"
+grep -q "^--metrics has no step up to the checkpoint's: the metrics of an earlier run are kept in .*later.jsonl.1$" later.txt && [[ $(lines later.jsonl.1) == 1 ]] || fail "later metrics only: $(cat later.txt)"
+grep -q metrics_bytes whole/step_24/state.json && fail "metrics_bytes in state.json"
 
 # Pipes and devices are refused at once; a full standard output is a failure; a small stack is enough.
 mkfifo pipe

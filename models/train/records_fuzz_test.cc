@@ -139,7 +139,6 @@ TEST(RecordsFuzz, StatesOfCheckpoints) {
   io::make_folders(folder);
   const train::TrainState state{.step = 12,
                                 .samples = 48,
-                                .metrics_bytes = 2345,
                                 .seed = 18446744073709551615u,
                                 .loss_scale = 65536,
                                 .good_steps = 7,
@@ -159,7 +158,6 @@ TEST(RecordsFuzz, StatesOfCheckpoints) {
     const train::TrainState s = train::read_state(folder);
     EXPECT_GE(s.step, 0);
     EXPECT_GE(s.samples, 0);
-    EXPECT_GE(s.metrics_bytes, 0);
     EXPECT_TRUE(std::isfinite(s.loss_scale));
   };
   testing::fuzz({.seeds = {seed, io::write_json(plain, 2)},

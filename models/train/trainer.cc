@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 
-#include "compiler/cost/machine/rates.h"
 #include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
@@ -112,19 +111,17 @@ class Trainer {
     MetricsFile no_metrics;
     std::optional<MetricsFile> file;
     if (!options_.metrics.empty() && dist::is_first())
-      file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
+      file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.step : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
     std::optional<EventFile> events;
     if (!options_.log_dir.empty() && dist::is_first())
       events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
     if (!metrics.kept().empty())
-      std::printf("no checkpoint to resume from: the metrics of an earlier run are kept in %s\n",
-                  metrics.kept().c_str());
-    double rate = 0;
-    if (file) {  // measuring the machine takes longer than a small step, and other ranks wait
-      const flight::HostPhase phase(flight::Phase::kPlan);
-      rate = rates_of(setup_.device).products_of(setup_.dtype);
-    }
+      std::printf(
+          "%s: the metrics of an earlier run are kept in %s\n",
+          setup_.resumed.empty() ? "no checkpoint to resume from" : "--metrics has no step up to the checkpoint's",
+          metrics.kept().c_str());
+    const double rate = file ? rate_of_products(setup_.device, setup_.dtype, options_.resume) : 0;
     const double flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
@@ -159,7 +156,7 @@ class Trainer {
         m.step_ms = (now - std::max(f.begin, finished)) * 1e3;
         finished = now;
         m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
-        if (file) m.mfu = flops_per_token * m.tokens_per_s / rate;
+        if (file && rate > 0) m.mfu = flops_per_token * m.tokens_per_s / rate;
         m.moe = moe;
         if (moe) {
           m.aux_loss = got[3].item<double>();
@@ -226,7 +223,7 @@ class Trainer {
         if (events) events->scalar("eval/loss", loss, state_.step);
         progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
-      if (saves) save(metrics, progress, false);
+      if (saves) save(progress, false);
     }
     finish(0);
     if (profile_) save_profile(progress);  // interrupted before its last step
@@ -235,7 +232,7 @@ class Trainer {
       const std::vector<RankMetrics> ranks = meter->all();
       std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
     }
-    if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
+    if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(progress, true);
     if (stops_) {
       const std::string where = str_cat(
           "after step ", state_.step, setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
@@ -384,10 +381,9 @@ class Trainer {
     return cells;
   }
 
-  void save(MetricsFile& metrics, Progress& progress, bool tell) {
+  void save(Progress& progress, bool tell) {
     const flight::HostPhase phase(flight::Phase::kCheckpoint);
     const double begin = now_seconds();
-    state_.metrics_bytes = metrics.size();
     state_.seed = options_.seed;
     state_.family = family_.name;
     state_.model = setup_.config;
@@ -511,6 +507,12 @@ class Trainer {
 
   // MFU is the rate of the model's FLOPs over the device's rate of products.
   static void announce_mfu(double flops_per_token, double rate) {
+    if (rate == 0) {
+      std::printf(
+          "--metrics will lack mfu: the rates of this machine were never measured; //tools:doctor -- --measure, or a "
+          "run of one process, keeps them beside the kernel cache\n");
+      return;
+    }
     std::printf(
         "mfu counts model FLOPs (3 x the products of the forward pass), not the work that kernels do: %.3f MFLOP "
         "for each token, of %.1f GFLOP/s\n",
@@ -568,8 +570,9 @@ class Trainer {
 
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
   TrainOptions o = options;
-  settle(family, o);
-  const std::unique_ptr<dist::Job> job = make_job(o);
+  const std::string dir = settle(family, o).dir;
+  measure_before_ranks(o);
+  const std::unique_ptr<dist::Job> job = make_job(o, dir);
   if (job->code()) return *job->code();
   // Inside the scope of the Trainer, so that the other processes get the cause before its communicators end.
   const auto reported = [&](auto&& fn) {

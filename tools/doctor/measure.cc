@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compiler/cost/machine/best_of_runs.h"
+#include "compiler/cost/machine/kept_rates.h"
 #include "compiler/cost/machine/rates.h"
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
@@ -135,7 +136,9 @@ Machine add_cpu_rates(FactList& facts) {
     const ScopedPool pool(one);
     add_rates(facts, "1_thread");
   }
+  const internal::Disturbance others;
   Machine all = add_rates(facts, "all_cores");
+  internal::keep_rates({all, others.seen(num_threads())}, num_threads());
   all.name = cpu_features().brand;
   all.memory = usable_memory();
   all.product_shares = measured_product_shares(all.launch, kRepetitions);

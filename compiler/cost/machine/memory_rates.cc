@@ -21,6 +21,15 @@ const MemoryFns& fns() {
 
 }  // namespace
 
+std::vector<int64_t> working_sets(int64_t threads) {
+  std::vector<int64_t> sets;
+  for (int64_t size = kLeast; size <= kMost; size *= kStep) {
+    const int64_t all = threads * std::max(kUnit, size / threads / kUnit * kUnit);
+    if (sets.empty() || all > sets.back()) sets.push_back(all);  // many threads
+  }
+  return sets;
+}
+
 std::vector<MemoryRate> measured_memory_rates(int repetitions) {
   const int64_t threads = ThreadPool::current().size();
   const internal::AlignedMemory memory(kMost);
@@ -28,9 +37,8 @@ std::vector<MemoryRate> measured_memory_rates(int repetitions) {
   const MemoryFns& f = fns();
   std::vector<uint64_t> seen(static_cast<size_t>(threads));  // results that are kept, so that reads are not left out
   std::vector<MemoryRate> rates;
-  for (int64_t size = kLeast; size <= kMost; size *= kStep) {
-    const int64_t part = std::max(kUnit, size / threads / kUnit * kUnit), passes = std::max<int64_t>(1, kRun / size);
-    if (!rates.empty() && static_cast<double>(part * threads) <= rates.back().bytes) continue;  // many threads
+  for (const int64_t size : working_sets(threads)) {
+    const int64_t part = size / threads, passes = std::max<int64_t>(1, kRun / size);
     // Bytes per second of the best of several runs. Each run passes over all parts.
     const auto best = [&](double bytes_of_byte, auto&& pass) {
       const double seconds = internal::best_seconds(repetitions, [&] {
@@ -40,9 +48,9 @@ std::vector<MemoryRate> measured_memory_rates(int repetitions) {
           seen[static_cast<size_t>(t)] ^= sum;
         });
       });
-      return bytes_of_byte * static_cast<double>(part * threads * passes) / seconds;
+      return bytes_of_byte * static_cast<double>(size * passes) / seconds;
     };
-    MemoryRate rate{.bytes = static_cast<double>(part * threads)};
+    MemoryRate rate{.bytes = static_cast<double>(size)};
     const auto bytes = static_cast<size_t>(part);
     rate.read = best(1, [&](const char* at) { return f.read(at, part); });
     rate.write = std::max(best(1, [&](char* at) { return f.write(at, part, bytes), 0; }),

@@ -12,5 +12,7 @@ namespace weft {
 /// again. The best of `repetitions` runs of 32 MiB or one pass counts: other processes only slow a run down. Takes
 /// about 0.05 s for each repetition.
 std::vector<MemoryRate> measured_memory_rates(int repetitions);
+/// The bytes of these working sets, for a pool of `threads` threads.
+std::vector<int64_t> working_sets(int64_t threads);
 
 }  // namespace weft

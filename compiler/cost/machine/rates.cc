@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "compiler/cost/machine/best_of_runs.h"
+#include "compiler/cost/machine/kept_rates.h"
 #include "compiler/cost/machine/machine_file.h"
 #include "compiler/cost/machine/memory_rates.h"
 #include "framework/base/error.h"
@@ -145,8 +146,26 @@ Machine rates_of(Device device) {
     } catch (const Error& e) {
       throw Error(e.code(), str_cat("WEFT_MACHINE needs a file of doctor --measure --out: ", e.what()));
     }
-  static const Machine cpu = measured_cpu();
+  static const Machine cpu = [] {
+    const int threads = num_threads();
+    return internal::kept_or_measured(threads, [&] {
+      const internal::Disturbance others;
+      const Machine measured = measured_cpu();
+      return internal::KeptRates{measured, others.seen(threads)};
+    });
+  }();
   return cpu;
+}
+
+std::optional<Machine> known_rates(Device device) {
+  if (device.type == DeviceType::kCuda || !switch_value("WEFT_MACHINE").empty()) return rates_of(device);
+  const std::optional<internal::KeptRates> kept = internal::kept_rates(threads_alone());
+  return kept ? std::optional(kept->rates) : std::nullopt;
+}
+
+int threads_alone() {
+  const auto asked = static_cast<int>(switch_int("WEFT_THREADS"));
+  return asked > 0 ? asked : max_threads();
 }
 
 }  // namespace weft

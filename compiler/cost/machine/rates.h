@@ -1,6 +1,7 @@
 // The rates of this machine's devices: the one source for reports, MFU, benchmarks and the doctor.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "compiler/cost/machine/machine.h"
 
@@ -20,8 +21,12 @@ std::vector<ProductShare> measured_product_shares(double launch, int repetitions
 Machine faster_of(Machine a, const Machine& b);
 
 /// The full rates, with `reached` 1 and no shares of small products. A CPU's rates come from the file that WEFT_MACHINE
-/// names; without one, they are measured once per process with all threads of the pool of the first call. A GPU's rates
-/// are the peak rates of its clocks and multiprocessors.
+/// names; without one, they are the kept rates (kept_rates.h) of all threads of the pool of the process's first call,
+/// which measures and keeps them if there are none, or only disturbed ones. A GPU's rates are the peak rates of its clocks and multiprocessors.
 Machine rates_of(Device device);
+/// The rates that a process alone on this machine gets from rates_of(); nothing if it would have to measure them.
+std::optional<Machine> known_rates(Device device);
+/// The threads of a process that is alone on this machine: WEFT_THREADS, or all cores.
+int threads_alone();
 
 }  // namespace weft

@@ -1,0 +1,44 @@
+// Restarts of the processes of a job, by their launcher.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace weft::dist {
+
+struct RestartOptions {
+  int64_t most = 0;  // restarts without a new committed step; 0: none
+  /// Also restarts a process that ended by itself with an exit code other than 0, 2 (wrong flags), 126 and 127 (a
+  /// program that cannot start). Otherwise only a process that a signal ended is restarted: an error that a program
+  /// reports would come again.
+  bool after_errors = false;
+  /// The newest step from which a restart goes on; -1: there is none yet. Called while processes run, too; it must not
+  /// change anything. Empty: unknown, and no restart counts as progress.
+  std::function<int64_t()> committed = {};
+  std::vector<std::string> arguments = {};  // of each start, after the arguments of the command
+  std::vector<std::string> resume = {};     // after them, of a start from a committed step
+};
+
+/// The restarts of one job: decides whether one follows, and counts them.
+class Restarts {
+ public:
+  explicit Restarts(const RestartOptions& o) : o_(o), left_(o.most), step_(committed()) {}
+  /// Whether an end with this status of waitpid() may be followed by a restart. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask
+  /// a process to end.
+  bool may_follow(int status) const;
+  /// Whether a restart is left.
+  bool any_left() const { return left_ > 0 || (o_.most > 0 && committed() > step_); }
+  /// Takes one, if any is left, and returns the place where it goes on: "starting again from step 40, 2 restarts left".
+  std::string take();
+  /// The arguments of the next start, after the arguments of the command.
+  std::vector<std::string> arguments() const;
+
+ private:
+  int64_t committed() const { return o_.committed ? o_.committed() : -1; }
+  const RestartOptions& o_;
+  int64_t left_, step_;
+  bool again_ = false;  // a restart was taken
+};
+
+}  // namespace weft::dist
