@@ -76,7 +76,7 @@ std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& 
   if (t != kFloat32 && t != kBFloat16 && t != kFloat16)
     return str_cat("a product of ", t, " reads its operands from memory");
   const DotProduct p = product_of(dot, a, b);
-  // gemm streams the operands of products of a few rows instead of packing them, in the order of their layout in memory.
+  // gemm streams the operands of products of a few rows instead of packing them, in the order of their memory.
   if (p.m() <= kernels::gemm_few_rows(t, p.k()) || p.n() == 1)
     return "a product of few rows or one column streams its operands";
   if (p.m() * p.n() * p.k() <= kLeastWork) return "the product is small";

@@ -1,8 +1,8 @@
 // gemm: rates of the kernels of matrix products by shape and dtype, each beside the rate of a large square product
 // timed in turn; and the effect of the operands' values on the rate. The shapes come from gpt_tiny (768 tokens),
 // gpt_base (4096) and moe_small: for each linear layer the forward product and the products for the gradients of its
-// input (dx) and its weight (dw); attention's batched products; the experts' grouped products. Products of a few rows are
-// those of decoding.
+// input (dx) and its weight (dw); attention's batched products; the experts' grouped products; and products of a few
+// rows, which decoding has.
 #include "ops/kernels/products/gemm.h"
 
 #include <algorithm>

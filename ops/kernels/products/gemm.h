@@ -1,7 +1,7 @@
 // Matrix products on strided views. f32, bf16 and f16 run on our own micro-kernels over packed panels (gemm_kernel.h):
 // an element's sum has one order whatever the tiles, so its bits depend neither on the thread count nor on hooks. f64
-// runs on Eigen tiles. A few rows (gemm_few_rows), or one column, have separate streaming kernels: a row of a few has the
-// bits that it has alone.
+// runs on Eigen tiles. A few rows (gemm_few_rows), or one column, have separate streaming kernels. A row of a few has
+// the bits that it has alone.
 #pragma once
 #include <cstdint>
 
