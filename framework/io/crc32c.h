@@ -1,7 +1,7 @@
 // CRC-32C, whose parts join: several writers of one block have its checksum without one of them reading all of it.
 //
-// A CRC is linear in its bytes. The *share* of some bytes of a block is the CRC, without the constants at begin and end,
-// of the block with zeros for all other bytes. The constants depend on the size of the block alone, so that
+// A CRC is linear in its bytes. The *share* of some bytes of a block is the CRC, without the constants at begin and
+// end, of the block with zeros for all other bytes. The constants depend on the size of the block alone, so that
 //     crc32c(block) = crc32c_of_zeros(size of the block) ^ the shares of all its bytes, in any order.
 #pragma once
 #include <cstddef>
