@@ -16,8 +16,8 @@
 
 namespace weft::io {
 
-/// Free text stored with the tensors. Weft's checksums are the keys "crc32c.NAME": CRC-32C of each 4 MiB of the bytes of
-/// a tensor and of the rest, 8 hexadecimal digits each. Older files have "xxh3.NAME", XXH3 of the whole tensor.
+/// Free text stored with the tensors. Weft's checksums are the keys "crc32c.NAME": CRC-32C of each 4 MiB of the bytes
+/// of a tensor and of the rest, 8 hexadecimal digits each. Older files have "xxh3.NAME", XXH3 of the whole tensor.
 using Metadata = std::map<std::string, std::string>;
 
 /// A tensor to write: `view` must be contiguous and stay alive until the call returns.
