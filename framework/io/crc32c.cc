@@ -70,7 +70,7 @@ uint32_t extended(uint32_t word, std::span<const std::byte> bytes) {
 
 uint32_t crc32c(std::span<const std::byte> bytes) { return ~extended(~uint32_t{0}, bytes); }
 
-// Of the word of A and B together, B's begins with the constant instead of A's word.
+// Before B, the state is ~a, and for `b` it was ~0: they differ by a.
 uint32_t crc32c_combine(uint32_t a, uint32_t b, int64_t bytes_b) { return shifted(a, bytes_b) ^ b; }
 
 uint32_t crc32c_of_zeros(int64_t n) { return ~shifted(~uint32_t{0}, n); }
