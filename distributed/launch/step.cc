@@ -385,8 +385,10 @@ void MeshStep::save_for_diagnosis() {
 }
 
 // Shards a cell whose value was set or has another layout. A value gathered for a reader stays valid until the step
-// writes the cell.
-void MeshStep::shard_cells() {
+// writes the cell. Returns the first error of a stored value. The others are sharded all the same: another process may
+// have no error, and gathers with this one.
+std::optional<Error> MeshStep::shard_cells() {
+  std::optional<Error> error;
   const internal::TraceScope trace(TraceEvent::kHost, "shard cells");
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
@@ -398,12 +400,19 @@ void MeshStep::shard_cells() {
       NoGrad guard;
       const bool by_shards = !cell.value.defined() && cell.type.device == Device::cpu();
       // Threads share the whole value: an initialiser that needs it runs once for all threads.
-      if (auto* const stored = dynamic_cast<StoredValue*>(cell.remote.get()); stored && by_shards)
-        own.read(*stored, cell);
-      else if (by_shards && Processes::current() && !cell.remote && cell.init)
-        own.initialise(*cell.init);
-      else
-        own.scatter(internal::owned_value(cell));
+      auto* const stored = dynamic_cast<StoredValue*>(cell.remote.get());
+      try {
+        if (stored && by_shards)
+          own.read(*stored, cell);
+        else if (by_shards && Processes::current() && !cell.remote && cell.init)
+          own.initialise(*cell.init);
+        else
+          own.scatter(internal::owned_value(cell));
+      } catch (const Error& e) {
+        if (!stored) throw;
+        if (!error) error = e;
+        continue;
+      }
       cell.remote = ranks_->cells[c];
       // A process of a job does not reuse the memory of whole values.
       if (Processes::current()) Allocator::of(Device::cpu()).empty_cache();
@@ -411,6 +420,7 @@ void MeshStep::shard_cells() {
     own.forget();
     cell.value = {};
   }
+  return error;
 }
 
 namespace {
@@ -477,13 +487,15 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   std::lock_guard turn(ranks_->world->turn());
   World& world = *ranks_->world;
   const internal::CellsOwner cells(ranks_->joint_cells, "compile");
-  shard_cells();
+  const std::optional<Error> unread = shard_cells();
+  if (unread && !Processes::current()) throw *unread;
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());
   if (!std::exchange(checked_, true)) check_arguments(whole);
   std::vector<std::vector<Tensor>> results(static_cast<size_t>(ranks()));
   try {
     world.run([&, caller = internal::actor()](int r) {
+      if (unread) throw *unread;  // ends the waits of the other processes
       const internal::ActFor me(caller);
       const auto i = static_cast<size_t>(r);
       world.rank(r).timeout = timeout_;

@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,7 +89,7 @@ class MeshStep final : public internal::PartitionedStep {
   void plan_classes(const CompileOptions& options);
   void plan_stages(const CompileOptions& options);
   void plan_ranks(const CompileOptions& options);
-  void shard_cells();
+  [[nodiscard]] std::optional<Error> shard_cells();
   std::vector<std::string> axes_used() const;
   std::vector<Tensor> joined_results(const std::vector<std::vector<Tensor>>& results) const;
   void save_for_diagnosis();

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <charconv>
 #include <cstring>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/base/thread_pool.h"
 #include "framework/io/checksum.h"
+#include "framework/io/crc32c.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/utf8.h"
@@ -22,7 +25,25 @@ constexpr std::string_view kNames[] = {"F32", "F64", "BF16", "F16",  "I64",     
                                        "I16", "I8",  "U8",   "BOOL", "F8_E4M3", "F8_E5M2"};
 static_assert(std::size(kNames) == kNumDTypes);
 constexpr int64_t kMaxHeader = 100'000'000;  // limit of the reference reader
-constexpr std::string_view kChecksumKey = "xxh3.";
+constexpr std::string_view kCrcKey = "crc32c.", kXxhKey = "xxh3.";
+constexpr int64_t kBlock = 4 << 20;  // bytes of a tensor with one CRC
+
+int64_t blocks_of(int64_t nbytes) { return nbytes / kBlock + (nbytes % kBlock != 0); }
+
+std::string hex32(uint32_t word) { return hex64(word).substr(8); }
+
+// The CRCs of the blocks of a tensor, in hexadecimal digits.
+std::string crc_table(std::span<const std::byte> data) {
+  std::string table(8 * static_cast<size_t>(blocks_of(static_cast<int64_t>(data.size()))), '0');
+  parallel_chunks(static_cast<int64_t>(table.size() / 8), 1, [&](int64_t b, int64_t end) {
+    for (; b < end; ++b) {
+      const auto at = static_cast<size_t>(b * kBlock);
+      table.replace(static_cast<size_t>(8 * b), 8,
+                    hex32(crc32c(data.subspan(at, std::min<size_t>(kBlock, data.size() - at)))));
+    }
+  });
+  return table;
+}
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -73,6 +94,15 @@ TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data,
   return info;
 }
 
+// The checksums of a tensor: `count` from number `first` of the file's, one for each `block` bytes and the rest.
+struct Blocks {
+  bool xxh3 = false;  // one for the whole tensor
+  int64_t block = kBlock;
+  size_t first = 0, count = 0;
+};
+
+enum class Verified : uint8_t { kNo, kBusy, kYes };
+
 }  // namespace
 
 struct SafetensorsFile::State {
@@ -80,9 +110,70 @@ struct SafetensorsFile::State {
   std::vector<TensorInfo> tensors;
   Metadata metadata;
   uint64_t header_checksum = 0;
-  std::vector<std::string> checksums;               // one per tensor; empty if the file has none
-  mutable std::vector<std::atomic<bool>> verified;  // one per tensor
+  std::vector<Blocks> blocks;                           // one per tensor
+  std::vector<uint64_t> checksums;                      // one per block
+  mutable std::vector<std::atomic<Verified>> verified;  // one per block
+
+  void add_checksums(const TensorInfo& t, const Metadata& crc, const Metadata& xxh);
+  void verify(const TensorInfo& t, int64_t begin, int64_t end) const;
+  void verify_block(const TensorInfo& t, int64_t block) const;
 };
+
+// Adds the checksums of the next tensor.
+void SafetensorsFile::State::add_checksums(const TensorInfo& t, const Metadata& crc, const Metadata& xxh) {
+  Blocks own{.first = checksums.size()};
+  auto it = crc.find(t.name);
+  if (it == crc.end()) {
+    it = xxh.find(t.name);
+    own.xxh3 = true, own.block = std::max<int64_t>(1, t.nbytes());
+    if (it == xxh.end()) return blocks.push_back(own);
+  }
+  const std::string& digits = it->second;
+  const size_t each = own.xxh3 ? 16 : 8;
+  own.count = own.xxh3 ? 1 : static_cast<size_t>(blocks_of(t.nbytes()));
+  WEFT_CHECK_AS(kDataLoss,
+                digits.size() == each * own.count && digits.find_first_not_of("0123456789abcdef") == digits.npos,
+                file.path(), ": tensor '", t.name, "' of ", t.nbytes(), " bytes has the checksums '",
+                one_line(digits, 40), "'; need ", each * own.count, " hexadecimal digits: the file is damaged");
+  for (size_t i = 0; i < own.count; ++i) {
+    uint64_t word = 0;
+    std::from_chars(digits.data() + i * each, digits.data() + (i + 1) * each, word, 16);
+    checksums.push_back(word);
+  }
+  blocks.push_back(own);
+}
+
+void SafetensorsFile::State::verify(const TensorInfo& t, int64_t begin, int64_t end) const {
+  const Blocks& own = blocks[static_cast<size_t>(&t - tensors.data())];
+  if (own.count == 0 || begin == end) return;
+  const int64_t first = begin / own.block, last = (end - 1) / own.block;
+  const auto is_verified = [&](const auto& v) { return v.load(std::memory_order_acquire) == Verified::kYes; };
+  const auto at = verified.begin() + static_cast<ptrdiff_t>(own.first);
+  if (std::all_of(at + first, at + last + 1, is_verified)) return;
+  parallel_chunks(last + 1 - first, 1, [&](int64_t b, int64_t stop) {
+    for (; b < stop; ++b) verify_block(t, first + b);
+  });
+}
+
+void SafetensorsFile::State::verify_block(const TensorInfo& t, int64_t block) const {
+  const Blocks& own = blocks[static_cast<size_t>(&t - tensors.data())];
+  const size_t i = own.first + static_cast<size_t>(block);
+  std::atomic<Verified>& state = verified[i];
+  // Threads that copy neighbouring ranges of a tensor meet here: one of them reads the block, the others wait.
+  Verified now = Verified::kNo;
+  while (!state.compare_exchange_weak(now, Verified::kBusy, std::memory_order_acquire)) {
+    if (now == Verified::kYes) return;
+    state.wait(Verified::kBusy);
+    now = Verified::kNo;
+  }
+  const int64_t begin = block * own.block, end = std::min(begin + own.block, t.nbytes());
+  const auto data = file.bytes().subspan(static_cast<size_t>(t.begin + begin), static_cast<size_t>(end - begin));
+  const bool same = (own.xxh3 ? checksum(data) : crc32c(data)) == checksums[i];
+  state.store(same ? Verified::kYes : Verified::kNo, std::memory_order_release);
+  state.notify_all();
+  WEFT_CHECK_AS(kDataLoss, same, file.path(), ": tensor '", t.name, "', bytes ", begin, " to ", end,
+                ": the checksum differs: the file is damaged");
+}
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
   auto state = std::make_shared<State>();
@@ -100,7 +191,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
   Json json = parse_json(header, path + ": header", 4);
 
   int64_t data = 8 + static_cast<int64_t>(length);
-  Metadata checksums;
+  Metadata crc, xxh;
   for (const auto& [name, entry] : json.items()) {
     if (name != "__metadata__") {
       state->tensors.push_back(parse_entry(name, entry, data, size, path));
@@ -109,8 +200,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
     WEFT_CHECK(entry.is_object(), path, ": __metadata__ is not an object");
     for (const auto& [key, value] : entry.items()) {
       WEFT_CHECK(value.is_string(), path, ": __metadata__ \"", key, "\" is not a string");
-      if (key.starts_with(kChecksumKey)) {
-        checksums[key.substr(kChecksumKey.size())] = value.get<std::string>();
+      if (key.starts_with(kCrcKey)) {
+        crc[key.substr(kCrcKey.size())] = value.get<std::string>();
+      } else if (key.starts_with(kXxhKey)) {
+        xxh[key.substr(kXxhKey.size())] = value.get<std::string>();
       } else {
         state->metadata[key] = value.get<std::string>();
       }
@@ -130,11 +223,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
   }
   WEFT_CHECK_AS(kDataLoss, at == size, path, ": ", size - at, " bytes follow the last tensor; need none");
 
-  for (const TensorInfo& t : state->tensors) {
-    auto it = checksums.find(t.name);
-    state->checksums.push_back(it == checksums.end() ? "" : it->second);
-  }
-  state->verified = std::vector<std::atomic<bool>>(state->tensors.size());
+  for (const TensorInfo& t : state->tensors) state->add_checksums(t, crc, xxh);
+  state->verified = std::vector<std::atomic<Verified>>(state->checksums.size());
   state_ = std::move(state);
 }
 
@@ -157,15 +247,15 @@ const TensorInfo& SafetensorsFile::at(std::string_view name) const {
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
+  return bytes(name, 0, at(name).nbytes());
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(std::string_view name, int64_t begin, int64_t end) const {
   const TensorInfo& info = at(name);
-  std::span<const std::byte> data = state_->file.bytes().subspan(info.begin, info.nbytes());
-  size_t i = &info - state_->tensors.data();
-  if (!state_->checksums[i].empty() && !state_->verified[i].load(std::memory_order_acquire)) {
-    WEFT_CHECK_AS(kDataLoss, hex64(checksum(data)) == state_->checksums[i], path(), ": the data of tensor '", name,
-                  "' is damaged: its checksum differs");
-    state_->verified[i].store(true, std::memory_order_release);
-  }
-  return data;
+  WEFT_BUG_IF(begin < 0 || begin > end || end > info.nbytes(), path(), ": bytes ", begin, " to ", end, " of tensor '",
+              name, "' of ", info.nbytes());
+  state_->verify(info, begin, end);
+  return state_->file.bytes().subspan(static_cast<size_t>(info.begin + begin), static_cast<size_t>(end - begin));
 }
 
 void SafetensorsFile::release(std::string_view name) const {
@@ -185,7 +275,8 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
   };
   Json meta = Json::object(), checksums = Json::object(), entries = Json::object();
   for (const auto& [key, value] : metadata) {
-    WEFT_CHECK(!key.starts_with(kChecksumKey), "write_safetensors: metadata key \"", key, "\" is reserved");
+    WEFT_CHECK(!key.starts_with(kCrcKey) && !key.starts_with(kXxhKey), "write_safetensors: metadata key \"", key,
+               "\" is reserved");
     meta[key] = value;
   }
   int64_t at = 0;
@@ -202,7 +293,7 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
     entry = {{"dtype", kNames[static_cast<int>(t->view.dtype)]},
              {"shape", t->view.shape.vec()},
              {"data_offsets", {at, end}}};
-    checksums[str_cat(kChecksumKey, t->name)] = hex64(checksum(data));
+    checksums[str_cat(kCrcKey, t->name)] = crc_table(data);
     at = end;
   }
   // The metadata comes first, then the checksums, then the entries sorted by name.

@@ -16,7 +16,8 @@
 
 namespace weft::io {
 
-/// Free text stored with the tensors; keys that start with "xxh3." are Weft's checksums.
+/// Free text stored with the tensors. Weft's checksums are the keys "crc32c.NAME": CRC-32C of each 4 MiB of the bytes
+/// of a tensor and of the rest, 8 hexadecimal digits each. Older files have "xxh3.NAME", XXH3 of the whole tensor.
 using Metadata = std::map<std::string, std::string>;
 
 /// A tensor to write: `view` must be contiguous and stay alive until the call returns.
@@ -25,7 +26,7 @@ struct NamedView {
   StridedView view;
 };
 
-/// Writes one file atomically, with a checksum of each tensor. The data of larger element types comes first, so that
+/// Writes one file atomically, with checksums of each tensor. The data of larger element types comes first, so that
 /// each tensor is aligned; otherwise the given order is kept. The same input gives the same bytes.
 void write_safetensors(const std::string& path, std::span<const NamedView> tensors, const Metadata& metadata = {});
 
@@ -44,8 +45,9 @@ struct TensorInfo {
   int64_t nbytes() const { return end - begin; }
 };
 
-/// One mapped file; copies share the mapping. Opening checks everything but the data: header, dtypes, shapes, and that
-/// the offsets cover the file exactly. Throws InvalidArgument or DataLoss "PATH: ..." on an inconsistent file.
+/// One mapped file; copies share the mapping. Opening checks everything but the data: header, dtypes, shapes, that the
+/// offsets cover the file exactly, and that tables of checksums fit their tensors. Throws InvalidArgument or DataLoss
+/// "PATH: ..." on an inconsistent file. Thread-safe.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -61,10 +63,13 @@ class SafetensorsFile {
   const TensorInfo* find(std::string_view name) const;
   /// Throws NotFound, naming the file, if there is no such tensor.
   const TensorInfo& at(std::string_view name) const;
-  /// The data. The first call for a tensor with a checksum verifies it (DataLoss if it differs). The memory is
+  /// The data. The first call for a tensor with checksums verifies it (DataLoss if one differs). The memory is
   /// read-only and lives as long as any copy of this object. Elements may be unaligned in files that Weft did not
   /// write.
   std::span<const std::byte> bytes(std::string_view name) const;
+  /// Bytes [begin, end) of the data. Reads and verifies only the blocks that they touch, each at most once while copies
+  /// of this object exist; in an older file, the tensor is one block.
+  std::span<const std::byte> bytes(std::string_view name, int64_t begin, int64_t end) const;
   /// The data leaves this process's memory; the next read gets it from the file again.
   void release(std::string_view name) const;
 
@@ -85,6 +90,9 @@ class SafetensorsModel {
   bool contains(std::string_view name) const { return where_.find(name) != where_.end(); }
   const TensorInfo& at(std::string_view name) const { return file_of(name).at(name); }
   std::span<const std::byte> bytes(std::string_view name) const { return file_of(name).bytes(name); }
+  std::span<const std::byte> bytes(std::string_view name, int64_t begin, int64_t end) const {
+    return file_of(name).bytes(name, begin, end);
+  }
   void release(std::string_view name) const { file_of(name).release(name); }
   const Metadata& metadata() const { return files_.front().metadata(); }
   const std::vector<SafetensorsFile>& files() const { return files_; }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "framework/base/error.h"
+#include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 #include "framework/testing/fuzz.h"
@@ -16,7 +17,9 @@ using weft::testing::FuzzRandom;
 
 std::string path_of(const char* name) { return ::testing::TempDir() + "/" + name; }
 
-std::string seed_file(bool checksums) {
+enum class Checksums : uint8_t { kNone, kCrc, kXxh3 };
+
+std::string seed_file(Checksums checksums) {
   const std::string path = path_of("fuzz_seed.safetensors");
   float x[6] = {1, 2, 3, 4, 5, 6};
   int64_t ids[2] = {7, 8};
@@ -28,8 +31,22 @@ std::string seed_file(bool checksums) {
   write_safetensors(path, tensors, {{"format", "pt"}});
   std::string s = read_file(path);
   // Without their key the checksums are ordinary metadata, so that damaged data is read.
-  if (!checksums)
-    for (size_t at; (at = s.find("xxh3.")) != s.npos;) s[at] = 'y';
+  if (checksums == Checksums::kNone)
+    for (size_t at; (at = s.find("crc32c.")) != s.npos;) s[at] = 'y';
+  if (checksums == Checksums::kXxh3) {
+    uint64_t length = 0;
+    std::memcpy(&length, s.data(), 8);
+    std::string header = s.substr(8, length);
+    const SafetensorsFile file(path);
+    for (const TensorInfo& t : file.tensors()) {
+      const std::string key = str_cat("crc32c.", t.name, "\":\"");
+      header.replace(header.find(key), key.size() + 8,
+                     str_cat("xxh3.", t.name, "\":\"", hex64(checksum(file.bytes(t.name)))));
+    }
+    const std::string data = s.substr(8 + length);
+    length = header.size();
+    s = std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
+  }
   return s;
 }
 
@@ -50,7 +67,7 @@ void read_all(const std::string& path, int64_t size) {
 
 TEST(SafetensorsFuzz, EveryTruncation) {
   FuzzFile file(path_of("fuzz_cut.safetensors"));
-  const std::string seed = seed_file(true);
+  const std::string seed = seed_file(Checksums::kCrc);
   for (size_t n = 0; n < seed.size(); ++n) {
     ASSERT_NO_FATAL_FAILURE(file.set(seed.substr(0, n)));
     EXPECT_THROW(read_all(file.path(), static_cast<int64_t>(n)), Error) << n;
@@ -59,10 +76,32 @@ TEST(SafetensorsFuzz, EveryTruncation) {
 
 TEST(SafetensorsFuzz, DamagedFiles) {
   FuzzFile file(path_of("fuzz_damaged.safetensors"));
-  const std::vector<std::string_view> words = {"{",     "}",       "[",     "]",       "\"",          "\"w\"",
-                                               "null",  "true",    "[0,8]", "[0,0]",   "\"F8_E4M3\"", "\"BOOL\"",
-                                               "shape", "xxh3.b",  "dtype", "\\u0000", "\\ud800",     "data_offsets",
-                                               ",",     "[[[[[[[", ":",     "{}",      "__metadata__"};
+  const std::vector<std::string_view> words = {"{",
+                                               "}",
+                                               "[",
+                                               "]",
+                                               "\"",
+                                               "\"w\"",
+                                               "null",
+                                               "true",
+                                               "[0,8]",
+                                               "[0,0]",
+                                               "\"F8_E4M3\"",
+                                               "\"BOOL\"",
+                                               "shape",
+                                               "xxh3.b",
+                                               "crc32c.b",
+                                               "\"crc32c.c\":\"0123456789abcdef\",",
+                                               "0123456\"",
+                                               "dtype",
+                                               "\\u0000",
+                                               "\\ud800",
+                                               "data_offsets",
+                                               ",",
+                                               "[[[[[[[",
+                                               ":",
+                                               "{}",
+                                               "__metadata__"};
   auto damage = [&](std::string& s, FuzzRandom& random) {
     uint64_t length = 0;
     std::memcpy(&length, s.data(), std::min<size_t>(8, s.size()));
@@ -73,7 +112,7 @@ TEST(SafetensorsFuzz, DamagedFiles) {
     if (random() % 8) length = header.size();
     s = std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
   };
-  weft::testing::fuzz({.seeds = {seed_file(true), seed_file(false)},
+  weft::testing::fuzz({.seeds = {seed_file(Checksums::kCrc), seed_file(Checksums::kXxh3), seed_file(Checksums::kNone)},
                        .damage = damage,
                        .read =
                            [&](const std::string& s) {

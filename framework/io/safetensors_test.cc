@@ -4,11 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "framework/base/testing/error_of.h"
+#include "framework/io/checksum.h"
+#include "framework/io/crc32c.h"
 #include "framework/io/file.h"
 
 namespace weft::io {
@@ -104,7 +109,138 @@ TEST(Safetensors, DamagedDataIsFoundOnFirstUse) {
   SafetensorsFile f(dir + "/a.safetensors");
   EXPECT_EQ(f.bytes("x").size(), 16u);
   for (int i = 0; i < 2; ++i)
-    EXPECT_THAT(error_of([&] { f.bytes("y"); }), HasSubstr("the data of tensor 'y' is damaged: its checksum differs"));
+    EXPECT_EQ(error_of([&] { f.bytes("y"); }),
+              dir + "/a.safetensors: tensor 'y', bytes 0 to 8: the checksum differs: the file is damaged");
+}
+
+constexpr int64_t kBlock = 4 << 20;
+
+// A file with tensor "x" of two blocks and 100 bytes behind tensor "w" of 8 bytes, and its path.
+std::string write_blocks(const std::string& dir) {
+  std::vector<uint8_t> x(2 * kBlock + 100);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i * 7 + (i >> 12));
+  const double w = 3;
+  const auto n = static_cast<int64_t>(x.size());
+  write_safetensors(dir + "/a.safetensors", std::vector{view("x", x.data(), kUInt8, {n}), view("w", &w, kFloat64, {})});
+  return dir + "/a.safetensors";
+}
+
+// Flips a bit `from_end` bytes before the end of a file.
+void damage(const std::string& path, size_t from_end) {
+  std::string all = read_file(path);
+  all[all.size() - from_end] ^= 16;
+  write_file_atomic(path, all);
+}
+
+TEST(Safetensors, ChecksumsAreOfBlocks) {
+  const std::string path = write_blocks(fresh_folder("blocks"));
+  const std::string all = read_file(path), x = all.substr(all.size() - 2 * kBlock - 100);
+  std::string digits;
+  for (const size_t at : {int64_t{0}, kBlock, 2 * kBlock})
+    digits += hex64(crc32c(std::string_view(x).substr(at, kBlock))).substr(8);
+  EXPECT_THAT(all.substr(0, 1000), HasSubstr(str_cat("\"crc32c.x\":\"", digits, "\"}")));
+  EXPECT_EQ(SafetensorsFile(path).metadata(), Metadata{});
+}
+
+TEST(Safetensors, ARangeNeedsItsBlocksAlone) {
+  const std::string path = write_blocks(fresh_folder("range"));
+  const SafetensorsFile whole(path);
+  const std::span<const std::byte> data = whole.bytes("x");
+  damage(path, 100 + 1);  // the last byte of block 1
+  const SafetensorsFile f(path);
+  const std::string differs =
+      str_cat(path, ": tensor 'x', bytes ", kBlock, " to ", 2 * kBlock, ": the checksum differs: the file is damaged");
+  const struct {
+    int64_t begin, end;
+    bool is_damaged;
+  } rows[] = {{0, kBlock, false},
+              {kBlock - 1, kBlock, false},
+              {kBlock, kBlock, false},
+              {kBlock, kBlock + 1, true},
+              {kBlock - 1, kBlock + 1, true},
+              {2 * kBlock - 1, 2 * kBlock, true},
+              {2 * kBlock, 2 * kBlock + 100, false},
+              {2 * kBlock + 100, 2 * kBlock + 100, false},
+              {0, 2 * kBlock + 100, true}};
+  for (int run = 0; run < 2; ++run)  // a second read of a damaged block fails too
+    for (const auto& [begin, end, is_damaged] : rows) {
+      std::span<const std::byte> got;
+      EXPECT_EQ(error_of([&] { got = f.bytes("x", begin, end); }), is_damaged ? differs : "") << begin << " " << end;
+      if (is_damaged) continue;
+      ASSERT_EQ(static_cast<int64_t>(got.size()), end - begin);
+      EXPECT_TRUE(std::ranges::equal(got, data.subspan(begin, got.size()))) << begin;
+    }
+  EXPECT_EQ(error_of([&] { f.bytes("x"); }), differs);
+  EXPECT_EQ(f.bytes("w").size(), 8u);
+}
+
+// A block that was read is not read again: later damage of the mapped file is not seen.
+TEST(Safetensors, EachBlockIsVerifiedOnce) {
+  const std::string path = write_blocks(fresh_folder("once"));
+  const SafetensorsFile f(path);
+  f.bytes("x", 5, 6);
+  const int fd = open_for_update(path);
+  for (const int64_t block : {0, 1}) {
+    const off_t at = f.at("x").begin + block * kBlock + 9;
+    ASSERT_EQ(::pwrite(fd, "\xff\0\xff", 3, at), 3);
+  }
+  ::close(fd);
+  EXPECT_EQ(f.bytes("x", 0, kBlock).size(), static_cast<size_t>(kBlock));
+  EXPECT_THAT(error_of([&] { f.bytes("x", 0, kBlock + 1); }), HasSubstr(str_cat("bytes ", kBlock, " to ")));
+}
+
+// Threads that meet in a block all get it, or all get the error.
+TEST(Safetensors, ThreadsShareABlock) {
+  const std::string path = write_blocks(fresh_folder("threads"));
+  damage(path, 1);
+  const SafetensorsFile f(path);
+  std::atomic<int> good{0}, bad{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] {
+      for (const int64_t at : {int64_t{0}, kBlock, 2 * kBlock})
+        ++(error_of([&] { f.bytes("x", at, at + 1); }).empty() ? good : bad);
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(good, 16);
+  EXPECT_EQ(bad, 8);
+}
+
+// Files of earlier versions: XXH3 of each whole tensor.
+TEST(Safetensors, OlderChecksumsAreVerified) {
+  const std::string path = fresh_folder("older") + "/a.safetensors", data = "abcdefgh";
+  const auto write = [&](const std::string& digits, const std::string& bytes) {
+    write_raw(path,
+              str_cat(R"({"__metadata__":{"k":"v","xxh3.w":")", digits,
+                      R"("},"w":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})"),
+              bytes);
+  };
+  write(hex64(checksum(data)), data);
+  EXPECT_EQ(SafetensorsFile(path).bytes("w", 2, 4).size(), 2u);
+  EXPECT_EQ(SafetensorsFile(path).metadata(), (Metadata{{"k", "v"}}));
+  write(hex64(checksum(data)), "abcdefgi");
+  EXPECT_EQ(error_of([&] { SafetensorsFile(path).bytes("w", 2, 4); }),
+            path + ": tensor 'w', bytes 0 to 8: the checksum differs: the file is damaged");
+  for (const char* digits : {"", "0123456789abcde", "0123456789abcdefg", "0123456789abcdeg"}) {
+    write(digits, data);
+    EXPECT_EQ(error_of([&] { SafetensorsFile f(path); }),
+              str_cat(path, ": tensor 'w' of 8 bytes has the checksums '", digits,
+                      "'; need 16 hexadecimal digits: the file is damaged"));
+  }
+}
+
+TEST(Safetensors, LyingTablesOfChecksums) {
+  const std::string path = write_blocks(fresh_folder("tables")), all = read_file(path);
+  const size_t key = all.find("\"crc32c.x\":\"") + 12;
+  for (const std::string& digits :
+       {std::string(), all.substr(key, 16), all.substr(key, 23), all.substr(key, 24) + "00000000",
+        "g" + all.substr(key, 23), " " + all.substr(key, 23), "0x" + all.substr(key, 22), "-" + all.substr(key, 23)}) {
+    const std::string header = all.substr(8, key - 8) + digits + all.substr(key + 24, all.find("}}") + 2 - key - 24);
+    write_raw(path, header, all.substr(all.size() - 2 * kBlock - 108));
+    const std::string text = error_of([&] { SafetensorsFile f(path); });
+    EXPECT_EQ(text, str_cat(path, ": tensor 'x' of 8388708 bytes has the checksums '", digits,
+                            "'; need 24 hexadecimal digits: the file is damaged"));
+  }
 }
 
 TEST(Safetensors, WritingRefusesBadInput) {
@@ -117,6 +253,8 @@ TEST(Safetensors, WritingRefusesBadInput) {
                 write_safetensors(path, std::vector{view("w", x, kFloat32, {2}), view("w", x, kFloat32, {2})});
               }),
               HasSubstr("two tensors are named 'w'"));
+  for (const char* key : {"crc32c.w", "xxh3.w"})
+    EXPECT_THAT(error_of([&] { write_safetensors(path, {}, {{key, ""}}); }), HasSubstr("is reserved"));
   EXPECT_THAT(error_of([&] { write_safetensors(path, std::vector{view("__metadata__", x, kFloat32, {2})}); }),
               HasSubstr("is not the name of a tensor"));
   EXPECT_TRUE(list_folder(dir).empty());

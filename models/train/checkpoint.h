@@ -90,8 +90,8 @@ io::SafetensorsModel open_tensors(const std::string& folder, const std::string& 
 
 /// Sets the cells from a file. Before it changes a cell, it throws on a missing or unexpected tensor, another shape, a
 /// wrong checksum or, without `convert`, another dtype, naming tensor and file. `convert` converts values to the dtype
-/// of their cell. `later` checks the values now and reads each again when it is needed; a rank of a mesh then reads its
-/// shards alone. Memory beside the cells: as weights::set_cells().
+/// of their cell. `later` reads and verifies a value when it is needed (weights::Values::kLater); a rank of a mesh
+/// reads its shards alone. Memory beside the cells: as weights::set_cells().
 void load_cells(const io::SafetensorsModel& file, const NamedCells& cells, bool convert = false, bool later = false);
 
 }  // namespace weft::train

@@ -119,11 +119,12 @@ const void* in_place(const WeightSource& source, const CellPlan& plan, const Cel
 void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
                const NamedCells& cells, Values values) {
   NoGrad guard;
-  for (const CellPlan& plan : plans)
-    for (const Piece& piece : plan.pieces) {
-      source->check(piece.source);
-      source->release(piece.source);
-    }
+  if (values != Values::kLater)
+    for (const CellPlan& plan : plans)
+      for (const Piece& piece : plan.pieces) {
+        source->check(piece.source);
+        source->release(piece.source);
+      }
   for (size_t i = 0; i < plans.size(); ++i) {
     const CellHandle& handle = cells[i].second;
     if (values == Values::kLater) {

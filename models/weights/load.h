@@ -36,12 +36,13 @@ enum class Values : uint8_t {
   kCopied,
   kInPlace,  // in the file's memory where it has the cell's dtype and order: a step that writes the cell copies it. If
              // another program cuts the file short meanwhile, a read ends this process by SIGBUS.
-  kLater,    // when they are read; a mesh reads each shard alone
+  kLater,    // when they are read; a mesh reads each shard alone. A read verifies the blocks of the file that it
+             // touches; DataLoss leaves the cell as it was, so that another read throws again and set() mends it.
 };
 
 /// Sets the cells of plans, cell i by plan i, with conversion to the dtype and device of the cell. First checks the
-/// checksums of all tensors, and throws DataLoss before a cell changes. Memory beside the cells: 4 MiB a thread, and
-/// one cell if cells are on another device.
+/// checksums of all tensors, except with kLater, and throws DataLoss before a cell changes. Memory beside the cells:
+/// 4 MiB a thread, and one cell if cells are on another device.
 void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
                const NamedCells& cells, Values values);
 

@@ -24,7 +24,7 @@ class Safetensors final : public WeightSource {
   }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const int64_t size = itemsize(model_.at(name).dtype);
-    const std::byte* const data = model_.bytes(name).data() + begin * size;
+    const std::byte* const data = model_.bytes(name, begin * size, end * size).data();
     if (is_aligned(data, size)) return data;
     room.resize(static_cast<size_t>((end - begin) * size));
     std::memcpy(room.data(), data, room.size());

@@ -28,10 +28,10 @@ class WeightSource {
   virtual const std::string& path() const = 0;
   virtual std::vector<std::string> names() const = 0;
   virtual std::optional<WeightInfo> find(std::string_view name) const = 0;
-  /// Verifies the checksum of a tensor, if the file has one. Throws DataLoss if it differs.
+  /// Verifies the checksums of a tensor, if the file has any. Throws DataLoss if one differs.
   virtual void check(std::string_view) const {}
   /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which receives them.
-  /// Thread-safe. The first read may call check().
+  /// Verifies the checksums of the blocks that they touch, as check(), if that was not done yet. Thread-safe.
   virtual const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const = 0;
   /// The elements of a tensor in the file's memory, as long as this object exists; null if they are not aligned there,
   /// or stored in another format.

@@ -6,7 +6,8 @@
 namespace weft {
 
 struct StoredValue : RemoteValue {
-  /// Writes a part of the value to `to`, row-major and in the dtype of the cell.
+  /// Writes a part of the value to `to`, row-major and in the dtype of the cell. Throws DataLoss, naming the file, if
+  /// the file is damaged there; the cell keeps this object.
   virtual void read(const Cell& cell, const TensorPart& part, void* to) = 0;
   Tensor gather(const Cell& cell) final;
 };

@@ -23,6 +23,12 @@ for mesh in dp2 tp2 fsdp2; do
   done
   "$train" --mesh $mesh --resume --steps 6 --checkpoint_dir $mesh-processes >out.txt 2>&1 || fail "resume on $mesh: $(tail -3 out.txt)"
   [[ -d $mesh-processes/step_6 ]] && cmp -s $mesh-processes/step_{4,6}/origin.json || fail "resume on $mesh: $(cat out.txt)"
+  # A damaged file: the process that reads the block names it, and all end.
+  file=$mesh-processes/step_6/model.safetensors got=0
+  printf '\377\377\377\377' | dd of=$file bs=1 seek=$(($(stat -c %s $file) - 4)) conv=notrunc status=none
+  timeout 60 "$train" --mesh $mesh --resume --steps 8 --checkpoint_dir $mesh-processes >out.txt 2>&1 || got=$?
+  [[ $got == 1 ]] && grep -q "step_6/model.safetensors: tensor '.*', bytes 0 to .*: the checksum differs: the file is damaged" out.txt ||
+    fail "a damaged file on $mesh: exit code $got: $(tail -3 out.txt)"
 done
 # A run's flags repeat it, on another mesh too; a flag on the command line wins.
 "$train" --flagfile tp2-threads/step_4/run.flags --ranks processes --checkpoint_dir again --metrics again.jsonl >out.txt 2>&1 || fail "--flagfile: $(tail -3 out.txt)"

@@ -122,10 +122,12 @@ class Counted final : public weights::WeightSource {
   void check(std::string_view name) const override { file_->check(name); }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     elements += end - begin;
+    WEFT_CHECK_AS(kDataLoss, name != damaged, path(), ": tensor '", name, "': the checksum differs");
     return file_->read(name, begin, end, room);
   }
   void release(std::string_view name) const override { file_->release(name); }
   mutable std::atomic<int64_t> elements{0};
+  std::string damaged;  // a read of this tensor fails
 
  private:
   const std::shared_ptr<const WeightSource> file_;
@@ -160,6 +162,37 @@ TEST(HfTrain, ARankReadsItsShareOfTheBytes) {
       EXPECT_GT(need, 0);
       EXPECT_EQ(counted->elements, need);
     }
+}
+
+// A damaged tensor: each step fails with the error of its file, and no cell is torn, before and after.
+TEST(HfTrain, ADamagedShardTearsNoCell) {
+  for (const char* const mesh : {"dp2", "fsdp2"}) {
+    const Case& c = kCases[0];
+    std::unique_ptr<nn::LanguageModel> model;
+    const nn::StateDict want = loaded(c, model);
+    weights::HfModel hf = weights::open_hf(fixture(c.model));
+    const auto file = std::make_shared<Counted>(hf.source);
+    file->damaged = file->names().back();
+    hf.source = file;
+    weights::load_weights(hf, model->named_cells(), nullptr, weights::Values::kLater);
+    auto step = dist::compile(
+        [&](Tensor x, Tensor y) {
+          NoGrad guard;
+          return model->loss(x, y).ce;
+        },
+        {.mesh = dist::Mesh::parse(mesh)});
+    const Tensor tokens = zeros({4, 8}, {.dtype = kInt32});
+    const std::string differs = str_cat(file->path(), ": tensor '", file->damaged, "': the checksum differs");
+    for (int run = 0; run < 2; ++run) {
+      const std::string error = error_of([&] { step(tokens, tokens); });
+      EXPECT_TRUE(error.starts_with(differs)) << error;
+      EXPECT_EQ(error.find("torn"), error.npos) << error;
+    }
+    file->damaged = "";
+    step(tokens, tokens);
+    for (const auto& [name, cell] : model->named_cells())
+      EXPECT_EQ(cell.value().to_vector<float>(), want.at(name).to_vector<float>()) << name;
+  }
 }
 
 // A checkpoint names the origin of its weights, so a run resumes without --hf. Another --hf causes a note, and the
