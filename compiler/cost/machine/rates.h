@@ -22,8 +22,8 @@ Machine faster_of(Machine a, const Machine& b);
 
 /// The full rates, with `reached` 1 and no shares of small products. A CPU's rates come from the file that WEFT_MACHINE
 /// names; without one, they are the kept rates (kept_rates.h) of all threads of the pool of the process's first call,
-/// which measures and keeps them if there are none, or only disturbed ones. A GPU's
-/// rates are the peak rates of its clocks and multiprocessors.
+/// which measures and keeps them if there are none, or only disturbed ones. A GPU's rates are the peak rates of its
+/// clocks and multiprocessors.
 Machine rates_of(Device device);
 /// The rates that a process alone on this machine gets from rates_of(); nothing if it would have to measure them.
 std::optional<Machine> known_rates(Device device);
