@@ -38,8 +38,9 @@ std::string crc_table(std::span<const std::byte> data) {
   parallel_chunks(static_cast<int64_t>(table.size() / 8), 1, [&](int64_t b, int64_t end) {
     for (; b < end; ++b) {
       const auto at = static_cast<size_t>(b * kBlock);
-      table.replace(static_cast<size_t>(8 * b), 8,
-                    hex32(crc32c(data.subspan(at, std::min<size_t>(kBlock, data.size() - at)))));
+      // std::string::replace would also write the length, which threads share.
+      const std::string digits = hex32(crc32c(data.subspan(at, std::min<size_t>(kBlock, data.size() - at))));
+      std::memcpy(table.data() + 8 * b, digits.data(), 8);
     }
   });
   return table;
