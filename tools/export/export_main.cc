@@ -39,11 +39,11 @@ ExportedText text_of(const train::LoadedModel& m, const std::string& checkpoint,
       train::check_tokenizer(tokenizer->name(), train::read_state(checkpoint), checkpoint);
       if (const int32_t end = tokenizer->end_of_text(); written.end_ids.empty() && end >= 0 && end < vocab)
         written.end_ids = {end};
-      const text::Settings settings = text::read_settings(m.folder);
-      if (const auto begin = settings.tokens.find("bos_token"); begin != settings.tokens.end())
-        written.begin_id = tokenizer->id_of(begin->second);
-      else if (!tokenizer->before().empty())
+      // As in a GGUF file: settings may lack the token, or have null.
+      if (!tokenizer->before().empty())
         written.begin_id = tokenizer->before()[0];
+      else if (const std::string begin = text::read_settings(m.folder).tokens["bos_token"]; !begin.empty())
+        written.begin_id = tokenizer->id_of(begin);
     }
     std::vector<std::string> notes;
     try {
