@@ -52,9 +52,7 @@ Flags train_flags(TrainOptions& o) {
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
       {"restarts",
        &o.restarts,
-       "how often processes that a signal has killed start again from the newest checkpoint, without a new checkpoint; "
-       "0: "
-       "never",
+       "restarts from the newest checkpoint after a signal has killed a process; a new checkpoint resets the count",
        {0, 1000}},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations; master weights are always f32"},

@@ -379,7 +379,7 @@ expect 1 "notes.txt: exists and is not a metrics file" "$train" "${flags[@]}" --
 cmp -s moved.jsonl whole.jsonl || fail "later metrics stay: $(tail -2 moved.jsonl)"
 printf '{"step":25,"loss":1}\n' >later.jsonl
 "$train" --checkpoint_dir whole --resume --metrics later.jsonl >later.txt 2>&1 || fail "later metrics only: $(tail -1 later.txt)"
-grep -q "^--metrics has no step up to the checkpoint's: the metrics of an earlier run are kept in .*later.jsonl.1$" later.txt && [[ $(lines later.jsonl.1) == 1 ]] || fail "later metrics only: $(cat later.txt)"
+grep -q "^--metrics has no line up to the step of the checkpoint: the metrics of an earlier run are kept in .*later.jsonl.1$" later.txt && [[ $(lines later.jsonl.1) == 1 ]] || fail "later metrics only: $(cat later.txt)"
 grep -q metrics_bytes whole/step_24/state.json && fail "metrics_bytes in state.json"
 
 # Pipes and devices are refused at once; a full standard output is a failure; a small stack is enough.

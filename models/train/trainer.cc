@@ -117,10 +117,10 @@ class Trainer {
     if (!options_.log_dir.empty() && dist::is_first())
       events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
     if (!metrics.kept().empty())
-      std::printf(
-          "%s: the metrics of an earlier run are kept in %s\n",
-          setup_.resumed.empty() ? "no checkpoint to resume from" : "--metrics has no step up to the checkpoint's",
-          metrics.kept().c_str());
+      std::printf("%s: the metrics of an earlier run are kept in %s\n",
+                  setup_.resumed.empty() ? "no checkpoint to resume from"
+                                         : "--metrics has no line up to the step of the checkpoint",
+                  metrics.kept().c_str());
     const double rate = file ? rate_of_products(setup_.device, setup_.dtype, options_.resume) : 0;
     const double flops_per_token = model_->flops_per_token(options_.seq_len);
     if (file) announce_mfu(flops_per_token, rate);
