@@ -1,6 +1,5 @@
 // launch: runs a program once for each rank of a job on this host.
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 
 #include "distributed/control/identity.h"

@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "framework/base/error.h"
 

@@ -1,4 +1,4 @@
-// The model families of this repository, for tools. A new family is its folder and a row here.
+// The model families of this repository, for load_hf() and tools. A new family is its folder and a row here.
 #pragma once
 #include "models/nn/transformer/language_model.h"
 

@@ -20,12 +20,12 @@ std::vector<NamedFile> tokenizer_files(const std::string& path);
 
 /// The tokenizer of `path` as transformers reads it: tokenizer_files(), or for a GGUF file and the bytes of an empty
 /// path a tokenizer.json with its settings. A generation_config.json without eos_token_id gets `ends`, the ids that end
-/// a text. Throws Unimplemented, naming the part, for what tokenizer.json cannot describe.
+/// a text. Throws Unimplemented, naming the part, if tokenizer.json cannot describe it.
 std::vector<NamedFile> files_for_transformers(const std::string& path, std::span<const int32_t> ends);
 
 /// The tokenizer of `path`, or of bytes for an empty path, as metadata of a GGUF file. `vocab`: the rows of the
 /// embedding. `notes` receives a sentence on each kind of text that gets other ids. Throws Unimplemented, naming the
-/// part, for what GGUF files cannot describe.
+/// part, if GGUF files cannot describe it.
 io::GgufMetadata metadata_for_gguf(const std::string& path, int64_t vocab, std::span<const int32_t> ends,
                                    std::vector<std::string>* notes);
 

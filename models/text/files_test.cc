@@ -1,4 +1,4 @@
-// Tokenizers for other programs: the bytes, and what GGUF files cannot describe.
+// Tokenizers for other programs: the bytes, and the parts that GGUF files cannot describe.
 #include "models/text/files.h"
 
 #include <gtest/gtest.h>

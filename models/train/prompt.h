@@ -34,7 +34,7 @@ std::vector<int32_t> chat_ids(const LoadedModel& model, std::vector<text::jinja:
 /// New tokens as text. The text ends before the first stop string, and at an end token.
 class TextStream {
  public:
-  /// `tokenizer` lives longer. `prompt`: the ids before the new ones.
+  /// `model` lives longer. `prompt`: the ids before the new ones.
   TextStream(const LoadedModel& model, std::vector<std::string> stops, std::span<const int32_t> prompt);
   /// Adds a token and returns the text that is certain now: whole characters, without a possible beginning of a stop
   /// string.

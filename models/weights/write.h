@@ -23,9 +23,8 @@ struct Written {
 
 /// Writes config.json, generation_config.json and model.safetensors (several files above 5 GB, with an index) into a
 /// folder, which exists. config.json has rotary settings in the forms of transformers 4 and 5, and both files have
-/// bos_token_id and eos_token_id. Throws InvalidArgument,
-/// naming the field, if no model_type describes the configuration. Memory: a copy of the tensors whose order or dtype
-/// differs from their cell's.
+/// bos_token_id and eos_token_id. Throws InvalidArgument, naming the field, if no model_type describes the
+/// configuration. Memory: a copy of the tensors whose order or dtype differs from their cell's.
 void write_hf(const std::string& folder, const Written& model, DType dtype = kFloat32);
 
 /// Writes a GGUF file. `format`: "f32", "bf16" or "q8_0", of the matrices; vectors, the router and positions stay f32,
