@@ -194,7 +194,7 @@ TEST_P(Styles, OtherFormatsHaveTheIds) {
   io::remove_all(folder);
   io::make_folders(folder + "/plain"), io::make_folders(folder + "/back");
   const std::string text = io::read_file(kFolder + name + ".json");
-  // GGUF files lack some parts of `text`: a note names each part, and the reference is the tokenizer without these parts.
+  // GGUF files lack some parts of `text`: a note names each part, and the reference tokenizer is without them.
   io::write_file_atomic(folder + "/tokenizer.json", text);
   io::Json json = io::parse_json(text, name), plain = json;
   const bool qwen = name == "qwen", spm = name == "spm";
