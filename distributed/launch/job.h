@@ -43,7 +43,8 @@ class Job {
   ///
   /// Otherwise it starts a process of this program, with the same arguments, for each rank on this host, and returns
   /// when they have ended. Call it before this process has threads. For one rank it does nothing, unless `restarts`
-  /// asks for restarts. Throws if it does and another launcher, which has its own restarts, has started this process.
+  /// asks for restarts. Throws if `restarts` asks for restarts in a process that another launcher has started: that
+  /// launcher restarts it.
   explicit Job(const JobOptions& options);
   /// Leaves the job. Drop all steps on the mesh first.
   ~Job();

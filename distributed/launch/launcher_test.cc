@@ -263,6 +263,12 @@ TEST_F(LauncherRestarts, FollowErrorsIfAsked) {
     EXPECT_EQ(lines(starts), count) << code;
     EXPECT_EQ(has(o.error, "job: starting again, 0 restarts left\n"), count == 3) << o.error;
   }
+  // Signals that ask a process to end.
+  for (const char* signal : {"TERM", "INT", "HUP"}) {
+    std::filesystem::remove(starts);
+    run(1, str_cat("echo x >> ", starts, "; kill -", signal, " $$; sleep 5"), {}, {.most = 2, .after_errors = true});
+    EXPECT_EQ(lines(starts), 1) << signal;
+  }
 }
 
 TEST(Launcher, NamesAProgramThatDoesNotExist) {

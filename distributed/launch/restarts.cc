@@ -21,6 +21,10 @@ bool Restarts::may_follow(int status) const {
   return o_.after_errors && std::ranges::count(kFinal, WEXITSTATUS(status)) == 0;
 }
 
+int64_t Restarts::committed() const try { return o_.committed ? o_.committed() : -1; } catch (const Error&) {
+  return step_;
+}
+
 std::string Restarts::take() {
   if (!any_left()) return "";
   if (const int64_t now = committed(); now > step_) step_ = now, left_ = o_.most;

@@ -14,7 +14,7 @@ struct RestartOptions {
   /// reports would come again.
   bool after_errors = false;
   /// The newest step from which a restart goes on; -1: there is none yet. Called while processes run, too; it must not
-  /// change anything. Empty: unknown, and no restart counts as progress.
+  /// change anything. An Error counts as no new step. Empty: unknown, and no restart counts as progress.
   std::function<int64_t()> committed = {};
   std::vector<std::string> arguments = {};  // of each start, after the arguments of the command
   std::vector<std::string> resume = {};     // after them, of a start from a committed step
@@ -23,7 +23,7 @@ struct RestartOptions {
 /// The restarts of one job: decides whether one follows, and counts them.
 class Restarts {
  public:
-  explicit Restarts(const RestartOptions& o) : o_(o), left_(o.most), step_(committed()) {}
+  explicit Restarts(const RestartOptions& o) : o_(o), left_(o.most) { step_ = committed(); }
   /// Whether an end with this status of waitpid() may be followed by a restart. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask
   /// a process to end.
   bool may_follow(int status) const;
@@ -35,9 +35,9 @@ class Restarts {
   std::vector<std::string> arguments() const;
 
  private:
-  int64_t committed() const { return o_.committed ? o_.committed() : -1; }
+  int64_t committed() const;
   const RestartOptions& o_;
-  int64_t left_, step_;
+  int64_t left_, step_ = -1;
   bool again_ = false;  // a restart was taken
 };
 

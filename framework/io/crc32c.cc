@@ -75,6 +75,8 @@ uint32_t crc32c_combine(uint32_t a, uint32_t b, int64_t bytes_b) { return shifte
 
 uint32_t crc32c_of_zeros(int64_t n) { return ~shifted(~uint32_t{0}, n); }
 
-uint32_t crc32c_share(std::span<const std::byte> bytes, int64_t behind) { return shifted(extended(0, bytes), behind); }
+uint32_t crc32c_share(std::span<const std::byte> bytes, int64_t following) {
+  return shifted(extended(0, bytes), following);
+}
 
 }  // namespace weft::io

@@ -15,13 +15,13 @@ namespace weft::io {
 uint32_t crc32c(std::span<const std::byte> bytes);
 inline uint32_t crc32c(std::string_view text) { return crc32c(std::as_bytes(std::span(text.data(), text.size()))); }
 
-/// crc32c of A followed by B: `a` and `b` are theirs, `bytes_b` is the size of B.
+/// crc32c of A followed by B: `a` and `b` are the CRCs of A and B, `bytes_b` is the size of B.
 uint32_t crc32c_combine(uint32_t a, uint32_t b, int64_t bytes_b);
 
 /// crc32c of n zero bytes.
 uint32_t crc32c_of_zeros(int64_t n);
 
-/// The share of bytes in the checksum of a block, in which `behind` bytes follow them.
-uint32_t crc32c_share(std::span<const std::byte> bytes, int64_t behind);
+/// The share of bytes in the checksum of a block, in which `following` bytes come after them.
+uint32_t crc32c_share(std::span<const std::byte> bytes, int64_t following);
 
 }  // namespace weft::io

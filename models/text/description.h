@@ -77,8 +77,8 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre)
 /// Reads the tokenizer of a file of either format, or of a folder with a tokenizer.json.
 Description read_tokenizer(const std::string& path, const std::string& pre = "");
 
-/// The text of a tokenizer.json. Added tokens are in its vocabulary too, since `tokenizers` counts the ids of others.
-/// Throws Unimplemented for two tokens with one text.
+/// The text of a tokenizer.json. Added tokens are in its vocabulary too: `tokenizers` gives other ids to added tokens
+/// outside it. Throws Unimplemented for two tokens with one text.
 std::string write_tokenizer_json(const Description& d);
 /// The metadata of a GGUF file. `vocab`: the rows of the embedding; ids without a token get unused ones. `ends`: ids
 /// that end a text. `notes` receives a sentence on each kind of text that gets other ids. Throws Unimplemented, naming

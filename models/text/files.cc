@@ -23,11 +23,11 @@ Description bytes() {
   return d;
 }
 
-/// A text of generation_config.json with `ids` as eos_token_id, if it has none.
+/// A text of generation_config.json with `ids` as eos_token_id, if there are any.
 std::string with_ends(const std::string& text, const std::string& where, const io::Json& ids) {
   if (ids.is_null()) return text;
   io::Json config = io::parse_json(text, where);
-  if (!config.is_object() || !config.value("eos_token_id", io::Json()).is_null()) return text;
+  if (!config.is_object()) return text;
   config["eos_token_id"] = ids;
   return io::write_json(config, 2) + "\n";
 }
@@ -47,13 +47,17 @@ std::vector<NamedFile> tokenizer_files(const std::string& path) {
     if (std::string text = read(name); !text.empty()) files.emplace_back(name, std::move(text));
   // The end tokens may be in config.json alone.
   io::Json ends;
-  if (const std::string config = read("config.json"); !config.empty())
+  if (const std::string config = io::is_folder(path) ? read("config.json") : ""; !config.empty())
     if (const io::Json json = io::parse_json(config, folder + "/config.json"); json.is_object())
       ends = json.value("eos_token_id", io::Json());
   std::string generation = read(kGeneration);
+  const std::string where = str_cat(folder, "/", kGeneration);
   if (generation.empty() && !ends.is_null()) generation = "{}";
-  if (!generation.empty())
-    files.emplace_back(kGeneration, with_ends(generation, str_cat(folder, "/", kGeneration), ends));
+  if (!ends.is_null())
+    if (const io::Json json = io::parse_json(generation, where);
+        json.is_object() && !json.value("eos_token_id", io::Json()).is_null())
+      ends = {};
+  if (!generation.empty()) files.emplace_back(kGeneration, with_ends(generation, where, ends));
   return files;
 }
 

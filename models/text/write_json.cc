@@ -82,7 +82,9 @@ Json template_of(const Description& d, const std::vector<std::string>& names) {
     for (const std::vector<int32_t>* side : {&d.before, &d.after}) {
       if (side == &d.after) parts.push_back({{"Sequence", {{"id", text}, {"type_id", type}}}});
       for (const int32_t id : *side) {
-        const std::string& name = names.at(static_cast<size_t>(id));
+        const std::string name = static_cast<size_t>(id) < names.size() ? names[static_cast<size_t>(id)] : "";
+        WEFT_CHECK_AS(kUnimplemented, !name.empty(), d.where, ": the token ", id,
+                      ", which is put around a text, has no name; a tokenizer.json needs one");
         parts.push_back({{"SpecialToken", {{"id", name}, {"type_id", type}}}});
         special[name] = {{"id", name}, {"ids", {id}}, {"tokens", {name}}};
       }

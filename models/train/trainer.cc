@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 
+#include "compiler/cost/machine/kept_rates.h"
 #include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
@@ -509,8 +510,10 @@ class Trainer {
   static void announce_mfu(double flops_per_token, double rate) {
     if (rate == 0) {
       std::printf(
-          "--metrics will lack mfu: the rates of this machine were never measured; //tools:doctor -- --measure, or a "
-          "run of one process, keeps them beside the kernel cache\n");
+          "--metrics will lack mfu: the rates of this machine are not known; %s\n",
+          internal::keeps_rates()
+              ? "//tools:doctor -- --measure, or a run of one process, keeps them beside the kernel cache"
+              : "need WEFT_CACHE with a folder that keeps them, or WEFT_MACHINE with a file of doctor --measure --out");
       return;
     }
     std::printf(

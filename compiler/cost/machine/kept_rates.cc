@@ -1,6 +1,7 @@
 #include "compiler/cost/machine/kept_rates.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -67,9 +68,11 @@ std::string rates_key(int threads) {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
   std::getline(file, quota);
-  return one_line(str_cat("version ", kVersion, ", ", cpu_features().brand, ", ", cpu_features().to_string(), ", ",
-                          to_string_view(selected_isa()), ", ", threads, " threads, quota ",
-                          quota.empty() ? "unknown" : quota, build()),
+  char host[256] = {};  // a home folder may serve several hosts
+  gethostname(host, sizeof host - 1);
+  return one_line(str_cat("version ", kVersion, ", ", host, ", ", cpu_features().brand, ", ",
+                          cpu_features().to_string(), ", ", to_string_view(selected_isa()), ", ", threads,
+                          " threads, quota ", quota.empty() ? "unknown" : quota, build()),
                   1000);
 }
 
