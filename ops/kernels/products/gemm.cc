@@ -355,7 +355,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
   // The order of its sums depends on the layout of b; small products keep one order for every layout, with any rows.
   const bool small = p.m * p.n * p.k <= 1024 || (p.m > 4 && p.n > 1 && p.n * p.k <= 1024);
-  if (!small && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
+  if (!small && !hooks.add && !hooks.panels && few_rows(a, b, c, p, workspace, hooks)) return;
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
 }
 
