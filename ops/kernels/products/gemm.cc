@@ -95,8 +95,8 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
 // ---- few rows ----
 
 // A few rows times a matrix, or a matrix times one column. Limited by memory bandwidth, so the matrix is read once and
-// never copied. Returns false if the strides do not allow it. A row has the same bits among any few rows; columns that
-// are contiguous are summed in the order of packed products, too.
+// never copied. Returns false if the strides do not allow it. A row has the same bits among any few rows. Without AMX,
+// a row-major b gives the bits of packed products.
 bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const ProductLayout& p, void* workspace,
               const GemmHooks& hooks) {
   if (p.m > gemm_few_rows(a.dtype, p.k) && p.n != 1) return false;
@@ -112,10 +112,9 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
   const int64_t w_stride = w_k == 1 ? w_col : w_k, size = itemsize(a.dtype), out_size = itemsize(c.dtype);
   // Rows of w are read in long pieces, as far as there are columns for all threads. Sums that are not written to c stay
   // in the second-level cache.
-  constexpr int64_t kSums = 32768, kStrip = 2048, kColumns = 384, kTileColumns = 512;
+  constexpr int64_t kStrip = 2048, kColumns = 384, kTileColumns = 512;
   const int64_t share = (cols + max_threads() - 1) / max_threads(), unit = w_k == 1 ? 48 : 64;
-  const int64_t wide = w_k == 1 ? kColumns : std::min(kStrip, kSums / rows / unit * unit);
-  const int64_t chunk = std::clamp(round_up(share, unit), unit, wide);
+  const int64_t chunk = std::clamp(round_up(share, unit), unit, w_k == 1 ? kColumns : kStrip);
   const int64_t chunks = (cols + chunk - 1) / chunk;
   const int64_t together = std::max<int64_t>(1, (1 << 16) / (p.k * chunk * rows));
   auto run = [&](int64_t begin, int64_t end) {
@@ -127,7 +126,7 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
         fn(px, x_row, rows, pw, w_stride, p.k, n, reinterpret_cast<float*>(at_batch(c, batch)) + j, p.cm);
         continue;
       }
-      float sums[kSums];
+      float sums[kMostFewRows * kStrip];
       fn(px, x_row, rows, pw, w_stride, p.k, n, sums, n);
       for (int64_t i = 0; i < n && hooks.epilogue; i += kTileColumns) {
         const int64_t part = std::min(kTileColumns, n - i);
@@ -187,8 +186,8 @@ struct PackedTiling : GemmTiling {
 
  private:
   // Uses blocks if each task has one tile, so that it need not wait for others to pack, or if k is deep and a task has
-  // few tiles, so that it packs little more than its share. A few rows are computed elsewhere; their filled operand
-  // needs the room of a whole strip of a.
+  // few tiles, so that it packs little more than its share. One column is computed elsewhere; its filled operand needs
+  // the room of a whole strip of a.
   static GemmTiling cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
     // Blocks are faster up to this many tiles of a task: each tile packs both operands. The numbers are measured.
@@ -356,7 +355,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
   // The order of its sums depends on the layout of b; small products keep one order for every layout, with any rows.
   const bool small = p.m * p.n * p.k <= 1024 || (p.m > 4 && p.n > 1 && p.n * p.k <= 1024);
-  if (!small && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
+  if (!small && !hooks.add && !hooks.panels && few_rows(a, b, c, p, workspace, hooks)) return;
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
 }
 

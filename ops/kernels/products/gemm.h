@@ -51,7 +51,7 @@ struct GemmHooks {
   const void* panels = nullptr;
   /// c, in f32 and without an epilogue, has sums over earlier k, and the product continues them term after term.
   /// Products over pieces of k (multiples of 64), one after another, give the bits of the whole product (for more than
-  /// gemm_few_rows rows and one column, or a row-major b).
+  /// gemm_few_rows rows and one column, or a row-major b without AMX).
   bool add = false;
 };
 

@@ -200,6 +200,23 @@ TEST(FewRows, HaveTheBitsOfARowAloneWithEpilogueAndFill) {
   EXPECT_EQ(gemm_few_rows(kFloat32, 127), 4);
 }
 
+// The memory of b is not read.
+TEST(GemmHooks, PanelsGiveTheBitsOfRowMajorMemory) {
+  const int64_t columns = gemm_panel(kFloat32), n = 3 * columns, k = 200;
+  const Array b = random(kFloat32, {1, k, n}, 2), panels(kFloat32, {n / columns, k, columns});
+  for (int64_t i = 0; i < k * n; ++i)
+    panels.view().as<float>()[(i % n / columns * k + i / n) * columns + i % columns] = b.view().as<float>()[i];
+  GemmHooks hooks;
+  hooks.panels = panels.view().data;
+  StridedView absent = b;
+  absent.data = nullptr;
+  for (int64_t m : {5, 16, 17, 100}) {
+    const Array a = random(kFloat32, {1, m, k}, 1);
+    const Array want = product(a, b, kFloat32), got = product(a, absent, kFloat32, &hooks);
+    EXPECT_EQ(std::memcmp(got.view().data, want.view().data, m * n * 4), 0) << m;
+  }
+}
+
 TEST(GemmHooks, SumsThatGoOnGiveTheBitsOfTheWholeProduct) {
   for (DType t : {kFloat32, kBFloat16, kFloat16})
     for (const Size& s :

@@ -1,6 +1,6 @@
 // A few rows times a matrix, for one instruction set (WEFT_ISA_NS): the matrix is read once and never copied as a
-// whole. The order of a sum depends neither on the number of rows nor on the column, so a row's bits are those that it
-// has alone.
+// whole. The order of a sum depends neither on the number of rows nor on the column, so a row has the bits that it has
+// alone.
 #include "ops/kernels/products/gemm_kernel.h"
 #include "ops/kernels/tables.h"
 
@@ -24,10 +24,10 @@ W_FN void widen(const typename M::E* from, i64 count, i64 unit, float* to) {
 
 // ---- w[j, k] contiguous in k ----
 //
-// Sums run in kL logical lanes for every SIMD width; then lane l takes l + 8, l + 4, l + 2 and l + 1. Lanes are in
-// memory between blocks of k. A tile of columns stays in the nearest cache while groups of rows go over it.
+// Sums run in kL logical lanes for every SIMD width; then lanes l + 8, l + 4, l + 2 and l + 1 are added to lane l.
+// Lanes are in memory between blocks of k. A tile of columns stays in the nearest cache as groups of rows go over it.
 constexpr int kL = 16, kV = kL / kF, kRows = 4;
-// Columns at a time, and vectors of lanes for kR rows: as many sums as registers hold beside their operands.
+// Columns at a time, and vectors of lanes for kR rows: the sums that registers hold beside their operands.
 constexpr int kColumns = kF == 16 ? 6 : kF == 8 ? 3 : 2, kOneRow = kF == 8 ? 4 : kColumns;
 template <int kR>
 constexpr int kVectors = kR == 1   ? kV
@@ -120,7 +120,7 @@ W_FN i64 even_block(i64 k, i64 most) {
   return (each + kL - 1) / kL * kL;
 }
 
-// Lane l of v[0] becomes the sum of the lanes of v[l]: lane l of each takes l + kStep, and so on.
+// Lane l of v[0] becomes the sum of the lanes of v[l]: lane l + kStep is added to lane l of each, and so on.
 template <int kStep>
 W_FN void add_lanes(VF (&v)[kF]) {
   VI32 low, high;
@@ -163,7 +163,7 @@ void dot_columns(const void* x, i64 x_stride, i64 rows, const void* w, i64 w_str
   typedef typename M::E E;
   constexpr bool kWide = sizeof(E) == 4;
   alignas(64) float lanes[kMostFewRows * kGroup * kL], wide_x[kWideX + kMostFewRows * kL], wide_w[kTile * kBlock];
-  // One group of rows reads a few columns to their end, so that the hardware knows what to prefetch. More rows read a
+  // One group of rows reads a few columns to their end, so that the hardware prefetches them. More rows read a
   // block of many columns, so that the same block of x serves them.
   const bool one = rows <= kRows;
   const i64 tile = rows == 1 ? kOneRow
@@ -217,7 +217,7 @@ void dot_columns(const void* x, i64 x_stride, i64 rows, const void* w, i64 w_str
 // Each column's sum runs over k in order. Rows of w are streamed, kDeep together; the sums of a strip of columns stay
 // in the caches.
 constexpr int kDeep = kF == 4 ? 4 : 6, kWidth = kF == 16 ? 4 : 2;
-constexpr i64 kSums = 32768, kStrip = 2048, kPiece = 96;
+constexpr i64 kStrip = 2048, kPiece = 96;
 
 // kN vectors of columns and kK rows of w.
 template <class M, int kK, int kN>
@@ -261,11 +261,11 @@ void add_strip(const float* x, i64 x_stride, i64 rows, const typename M::E* w, i
 template <class M>
 void add_rows(const void* x, i64 x_stride, i64 rows, const void* w, i64 w_stride, i64 k, i64 cols, float* out, i64 ld) {
   typedef typename M::E E;
-  alignas(64) float sums[kSums], wide_x[kMostFewRows * kPiece];
-  // Rows of sums begin in different lines of the nearest cache.
-  const i64 strip = least(kStrip, kSums / rows / 32 * 32 - 32), line = (least(strip, cols) + 31) / 32 * 32 + 16;
-  for (i64 j = 0; j < cols; j += strip) {
-    const i64 m = least(strip, cols - j);
+  constexpr i64 kApart = 16;  // rows of sums begin in different lines of the nearest cache
+  alignas(64) float sums[kMostFewRows * (kStrip + kApart)], wide_x[kMostFewRows * kPiece];
+  const i64 line = (least(kStrip, cols) + 31) / 32 * 32 + kApart;
+  for (i64 j = 0; j < cols; j += kStrip) {
+    const i64 m = least(kStrip, cols - j);
     for (i64 r = 0; r < rows; ++r)
       for (i64 c = 0; c < m; c += kF) store(sums + r * line + c, VF{});
     for (i64 first = 0; first < k; first += kPiece) {
