@@ -13,8 +13,8 @@ namespace weft::internal {
 
 /// Whether rates can be kept: the kernel cache has a folder that is safe to use.
 bool keeps_rates();
-/// Everything that the rates of a pool of `threads` threads depend on, in one line: the host, the processor, its features, the
-/// instruction set (WEFT_ISA), threads, the CPU quota, the build, and the version of the measurement.
+/// Everything that the rates of a pool of `threads` threads depend on, in one line: the host, the processor, its
+/// features, the instruction set (WEFT_ISA), threads, the CPU quota, the build, and the version of the measurement.
 std::string rates_key(int threads);
 /// The file for rates with `threads` threads; empty if !keeps_rates().
 std::string rates_path(int threads);
