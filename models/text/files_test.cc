@@ -170,7 +170,8 @@ TEST(Gguf, SaysWhatItCannotDescribe) {
   }
 }
 
-// The ids that end a text come from generation_config.json, else config.json, else the caller.
+// A checkpoint takes the ids that end a text from generation_config.json, else from config.json of a folder. An export
+// writes the ids of the caller, who knows which of them the model has.
 TEST(Files, HaveEndIds) {
   const std::string folder = temp("ends");
   io::make_folders(folder);
@@ -188,7 +189,9 @@ TEST(Files, HaveEndIds) {
   EXPECT_EQ(ends(files_for_transformers(folder, two)), "[7,8]");
   io::write_file_atomic(folder + "/config.json", R"({"eos_token_id": [1, 2]})");
   EXPECT_EQ(ends(tokenizer_files(folder)), "[1,2]");
-  EXPECT_EQ(ends(files_for_transformers(folder, one)), "[1,2]");
+  EXPECT_EQ(ends(files_for_transformers(folder, one)), "7");
+  EXPECT_EQ(ends(files_for_transformers(folder, {})), "[1,2]");
+  EXPECT_EQ(ends(tokenizer_files(folder + "/tokenizer.json")), "null");
   io::write_file_atomic(folder + "/generation_config.json", R"({"eos_token_id": 3})");
   EXPECT_EQ(ends(tokenizer_files(folder)), "3");
   io::remove_all(folder + "/generation_config.json");
