@@ -419,9 +419,10 @@ class Launcher {
     }
     const int code = report();
     const Process* first = culprit();
-    // The signal that ended the first process counts, if this launcher did not send it.
-    const bool signalled = first && WIFSIGNALED(*first->status) && !(terminated_ && first->ended > *terminated_);
-    if (asked_ || !restarts_.may_follow(signalled ? *first->status : W_EXITCODE(code, 0))) return code;
+    // The signals that this launcher sent do not count.
+    const bool asked_to_end = first && WIFSIGNALED(*first->status) && !(terminated_ && first->ended > *terminated_) &&
+                              !restarts_.may_follow(*first->status);
+    if (asked_ || asked_to_end || !restarts_.may_follow(W_EXITCODE(code, 0))) return code;
     const std::string place = restarts_.take();
     again_ = !place.empty();
     if (again_) print(str_cat(options_.name, ": ", place, "\n"));
