@@ -3,14 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <tuple>
 
 #include "compiler/passes/pass_options.h"
-#include "distributed/launch/initial_shard.h"
 #include "distributed/launch/planned_step.h"
 #include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
@@ -71,144 +69,7 @@ void set_commit_points(std::vector<internal::PreparedGraph>& planned) {
   }
 }
 
-// Joins parts into the whole value. This process has the parts of its own ranks. `place`: by rank, the rank of `mesh`
-// whose part it has, or -1.
-Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
-              std::vector<Tensor> mine) {
-  std::vector<Tensor> parts(static_cast<size_t>(mesh.size()));
-  for (size_t r = 0; r < place.size(); ++r)
-    if (place[r] >= 0) parts[place[r]] = mine[r];
-  Processes* const job = Processes::current();
-  if (!job) return unshard(mesh, spec, type, parts);
-  // Ranks with the same coordinates along the axes of the spec have the same part.
-  Axes axes;
-  for (const Pending& p : spec.pending) axes.push_back(p.axis);
-  for (const DimSpec& d : spec.dims)
-    for (const Seg& s : d)
-      for (auto axis : s.axes) axes.push_back(axis);
-  std::map<int64_t, std::vector<int>> equal;  // by coordinate
-  for (int at = 0; at < mesh.size(); ++at) equal[mesh.coordinate(at, axes)].push_back(at);
-  for (const auto& [coordinate, same] : equal) {
-    std::vector<int> rank_in(static_cast<size_t>(job->size() / job->count()), -1);  // by process
-    for (size_t r = 0; r < place.size(); ++r)
-      if (std::find(same.begin(), same.end(), place[r]) != same.end()) {
-        int& found = rank_in[job->process_of(static_cast<int>(r))];
-        if (found < 0) found = static_cast<int>(r);
-      }
-    const auto root = std::find_if(rank_in.begin(), rank_in.end(), [](int r) { return r >= 0; });
-    const int own = rank_in[job->process()];
-    Tensor part = own >= 0 ? mine[own] : Tensor();
-    if (std::find(rank_in.begin(), rank_in.end(), -1) != rank_in.end()) {
-      TensorType local = type;
-      local.device = Device::cpu();
-      local.shape = local_shape(mesh, spec, same[0]);
-      part = own >= 0 ? part.contiguous() : Tensor::empty(local);
-      job->broadcast(static_cast<int>(root - rank_in.begin()), part.view_for_kernel());
-    }
-    for (int at : same) parts[at] = part;
-  }
-  return unshard(mesh, spec, type, parts);
-}
-
 }  // namespace
-
-ShardedCell::ShardedCell(ShardLayout layout, const TensorType& type) : layout_(std::move(layout)), type_(type) {
-  for (size_t r = 0; r < layout_.place.size(); ++r) {
-    auto c = make_ref<Cell>();
-    c->type = type;
-    c->type.device = Device::cpu(static_cast<int>(r));
-    c->type.shape = local_shape(layout_.mesh, layout_.rest, std::max(0, layout_.place[r]));
-    shards.push_back(c);
-  }
-}
-
-void ShardedCell::scatter(const Tensor& whole) {
-  ++moved.scatters;
-  moved.bytes += type_.nbytes();
-  for (size_t r = 0; r < shards.size(); ++r) {
-    const int at = layout_.place[r];
-    if (at >= 0 && is_local(static_cast<int>(r))) shards[r]->value = shard(layout_.mesh, layout_.rest, whole, at);
-    shards[r]->torn = false;
-  }
-}
-
-// Calls make(place, shard) for shards of this process that differ, and copies them to the shards that equal them.
-void ShardedCell::make_shards(const std::function<void(int place, const Tensor& shard)>& make) {
-  std::map<int64_t, Tensor> made;  // by coordinate: ranks with equal coordinates have equal shards
-  const Axes axes = layout_.rest.split_axes();
-  for (size_t r = 0; r < shards.size(); ++r) {
-    const int at = layout_.place[r];
-    shards[r]->torn = false;
-    if (at < 0 || !is_local(static_cast<int>(r))) continue;
-    const Tensor own = Tensor::empty(shards[r]->type);
-    Tensor& equal = made[layout_.mesh.coordinate(at, axes)];
-    if (!equal.defined())
-      make(at, equal = own);
-    else if (own.type().nbytes() > 0)
-      std::memcpy(own.get().storage->data(), equal.get().storage->data(), static_cast<size_t>(own.type().nbytes()));
-    shards[r]->value = own;
-  }
-}
-
-void ShardedCell::initialise(const Graph& init) {
-  make_shards([&](int place, const Tensor& shard) {
-    const Tensor part = initial_shard(layout_.mesh, layout_.rest, init, place);
-    if (part.type().nbytes() > 0)
-      std::memcpy(shard.get().storage->data(), part.view_for_kernel().data, static_cast<size_t>(part.type().nbytes()));
-  });
-}
-
-void ShardedCell::read(StoredValue& stored, const Cell& cell) {
-  make_shards([&](int place, const Tensor& shard) {
-    stored.read(cell, part_of(layout_.mesh, layout_.rest, place), shard.get().storage->data());
-  });
-}
-
-Tensor ShardedCell::gather(const Cell& cell) {
-  ++moved.gathers;
-  moved.bytes += type_.nbytes();
-  std::vector<Tensor> parts;
-  for (const Ref<Cell>& c : shards) parts.push_back(c->value);
-  const auto read = [&] { gathered_ = joined(layout_.mesh, layout_.rest, type_, layout_.place, parts); };
-  if (Processes* const job = Processes::current())
-    job->collective(str_cat("reading the sharded ", cell.is_parameter ? "parameter " : "buffer ",
-                            cell.name.empty() ? str_cat(type_) : str_cat("'", cell.name, "'")),
-                    read);
-  else
-    read();
-  return gathered_;
-}
-
-bool ShardedCell::gathered(const Tensor& value) const {
-  return gathered_.defined() && value.get().storage.get() == gathered_.get().storage.get();
-}
-
-// Drops the copy of a cell's shards, so that all processes gather at the next read.
-static void drop_gathered(Cell& c) {
-  auto* const sharded = dynamic_cast<ShardedCell*>(c.remote.get());
-  const internal::CellOwner own(c, "GatheredCells");
-  if (!sharded || !sharded->gathered(c.value)) return;
-  sharded->forget();
-  c.value = {};
-}
-
-GatheredCells::GatheredCells(std::vector<std::pair<std::string, CellHandle>> cells) {
-  if (!Processes::current()) return;
-  for (const auto& [name, handle] : cells) {
-    if (!handle.cell().remote) continue;
-    static_cast<void>(handle.value());
-    if (is_first()) {
-      gathered_.emplace_back(&handle.cell());
-    } else {
-      drop_gathered(handle.cell());
-      Allocator::of(Device::cpu()).empty_cache();
-    }
-  }
-}
-
-GatheredCells::~GatheredCells() {
-  for (const Ref<Cell>& c : gathered_) drop_gathered(*c);
-}
 
 struct MeshStep::Ranks {
   std::shared_ptr<World> world;
