@@ -13,11 +13,11 @@ struct RestartOptions {
   /// program that cannot start). Otherwise only a process that a signal ended is restarted: an error that a program
   /// reports would come again.
   bool after_errors = false;
-  /// The newest step from which a restart goes on; -1: there is none yet. Called while processes run, too; it must not
-  /// change anything. An Error counts as no new step. Empty: unknown, and no restart counts as progress.
+  /// Returns the newest step that a restart can resume; -1: none. The launcher also calls it while processes run, so it
+  /// must change nothing. An Error counts as no new step. Empty: steps are unknown, and no restart counts as progress.
   std::function<int64_t()> committed = {};
-  std::vector<std::string> arguments = {};  // of each start, after the arguments of the command
-  std::vector<std::string> resume = {};     // after them, of a start from a committed step
+  std::vector<std::string> arguments = {};  // each start adds them to the arguments of the command
+  std::vector<std::string> resume = {};     // a start from a committed step adds them as well
 };
 
 /// The restarts of one job: decides whether one follows, and counts them.
@@ -29,7 +29,7 @@ class Restarts {
   bool may_follow(int status) const;
   /// Whether a restart is left.
   bool any_left() const { return left_ > 0 || (o_.most > 0 && committed() > step_); }
-  /// Takes one, if any is left, and returns the place where it goes on: "starting again from step 40, 2 restarts left".
+  /// Counts a restart and describes it: "starting again from step 40, 2 restarts left". Empty: none was left.
   std::string take();
   /// The arguments of the next start, after the arguments of the command.
   std::vector<std::string> arguments() const;

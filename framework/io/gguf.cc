@@ -27,7 +27,7 @@ struct Value {
   int64_t count = 1;  // elements of a list
   bool list = false;
   const std::byte* at = nullptr;
-  std::span<const std::byte> whole;  // with the types before the elements
+  std::span<const std::byte> whole;  // as the file stores it, with the types of its elements
 
   std::string type_name() const { return str_cat(list ? "a list of " : "", kTypeNames[type]); }
 };

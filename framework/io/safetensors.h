@@ -17,7 +17,7 @@
 namespace weft::io {
 
 /// Free text stored with the tensors. Weft's checksums are the keys "crc32c.NAME": CRC-32C of each 4 MiB of the bytes
-/// of a tensor and of the rest, 8 hexadecimal digits each. Older files have "xxh3.NAME", XXH3 of the whole tensor.
+/// of a tensor and of the rest, 8 hexadecimal digits each. Older files have the key "xxh3.NAME": XXH3 of the tensor.
 using Metadata = std::map<std::string, std::string>;
 
 /// A tensor to write: `view` must be contiguous and stay alive until the call returns.
@@ -68,7 +68,7 @@ class SafetensorsFile {
   /// write.
   std::span<const std::byte> bytes(std::string_view name) const;
   /// Bytes [begin, end) of the data. Reads and verifies only the blocks that they touch, each at most once while copies
-  /// of this object exist; in an older file, the tensor is one block.
+  /// of this object exist; an older file has one block for each tensor.
   std::span<const std::byte> bytes(std::string_view name, int64_t begin, int64_t end) const;
   /// The data leaves this process's memory; the next read gets it from the file again.
   void release(std::string_view name) const;

@@ -17,7 +17,7 @@ struct HfOptions {
   DType dtype = kFloat32;  // f32, bf16 or f16: of activations, and of the weights that layers would convert to it
   Device device = Device::cpu();
   int64_t context = 0;  // fewer tokens than the context of the model; 0: its context
-  bool text = true;     // with its tokenizer; false: without, for programs that have ids
+  bool text = true;     // loads the tokenizer; false: for programs that have ids
 };
 
 /// The model of a folder that transformers wrote, of a .gguf file, or of org/name in the local cache of Hugging Face;

@@ -86,7 +86,7 @@ TEST(LoadHf, TextsAndConversationsBecomeIds) {
                         "{% for m in messages %}{{ m.role[0] }}.{{ m.content }} {% endfor %}a.");
   const train::LoadedModel m = load_hf(folder);
   const auto text_of = [&](const Ids& ids) { return m.tokenizer->decode(ids); };
-  EXPECT_EQ(m.end_ids, Ids{2});  // of config.json
+  EXPECT_EQ(m.end_ids, Ids{2});  // config.json has them
   EXPECT_EQ(m.tokenizer->encode("b7 ?"), (Ids{1, 33, 36, 39}));
   EXPECT_EQ(text_of(train::prompt_ids(m, {}, "who?")), "who?");
   EXPECT_EQ(text_of(train::prompt_ids(m, {.chat = true, .system = "be kind"}, "who?")), "s.be kind u.who? a.");

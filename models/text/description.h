@@ -70,6 +70,9 @@ struct Description {
   int32_t unk = -1, end_of_text = -1;
 };
 
+/// The texts of all ids: `tokens` by id, and `added` at their ids. An unused id has none.
+std::vector<std::string> named_ids(std::vector<std::string> tokens, const std::vector<AddedToken>& added);
+
 /// Reads a tokenizer.json. `text` is its content, `where` its path.
 Description read_tokenizer_json(std::string_view text, const std::string& where);
 /// Reads the tokenizer of a GGUF file. `pre` replaces the name of the pattern in the file.

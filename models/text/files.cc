@@ -23,11 +23,11 @@ Description bytes() {
   return d;
 }
 
-/// A text of generation_config.json with `ids` as eos_token_id, if there are any.
-std::string with_ends(const std::string& text, const std::string& where, const io::Json& ids) {
+/// A text of generation_config.json with `ids` as eos_token_id, if there are any. `replace`: also if it has others.
+std::string with_ends(const std::string& text, const std::string& where, const io::Json& ids, bool replace) {
   if (ids.is_null()) return text;
   io::Json config = io::parse_json(text, where);
-  if (!config.is_object()) return text;
+  if (!config.is_object() || (!replace && !config.value("eos_token_id", io::Json()).is_null())) return text;
   config["eos_token_id"] = ids;
   return io::write_json(config, 2) + "\n";
 }
@@ -51,24 +51,20 @@ std::vector<NamedFile> tokenizer_files(const std::string& path) {
     if (const io::Json json = io::parse_json(config, folder + "/config.json"); json.is_object())
       ends = json.value("eos_token_id", io::Json());
   std::string generation = read(kGeneration);
-  const std::string where = str_cat(folder, "/", kGeneration);
   if (generation.empty() && !ends.is_null()) generation = "{}";
-  if (!ends.is_null())
-    if (const io::Json json = io::parse_json(generation, where);
-        json.is_object() && !json.value("eos_token_id", io::Json()).is_null())
-      ends = {};
-  if (!generation.empty()) files.emplace_back(kGeneration, with_ends(generation, where, ends));
+  if (!generation.empty())
+    files.emplace_back(kGeneration, with_ends(generation, str_cat(folder, "/", kGeneration), ends, /*replace=*/false));
   return files;
 }
 
 std::vector<NamedFile> files_for_transformers(const std::string& path, std::span<const int32_t> ends) {
   if (!path.empty() && !io::is_gguf(path)) {
     std::vector<NamedFile> files = tokenizer_files(path);
+    if (ends.empty()) return files;
+    const io::Json ids =
+        ends.size() == 1 ? io::Json(ends[0]) : io::Json(std::vector<int32_t>(ends.begin(), ends.end()));
     for (auto& [name, text] : files)
-      if (name == kGeneration && !ends.empty())
-        text =
-            with_ends(text, path + "/" + name,
-                      ends.size() == 1 ? io::Json(ends[0]) : io::Json(std::vector<int32_t>(ends.begin(), ends.end())));
+      if (name == kGeneration) text = with_ends(text, path + "/" + name, ids, /*replace=*/true);
     return files;
   }
   const Settings settings = read_settings(path);

@@ -57,22 +57,20 @@ Parts::Parts(Description description) : d(std::move(description)), bpe(d) {
     steps.push_back(std::move(c));
   }
   std::string buffers[2];
-  vocab = static_cast<int64_t>(d.tokens.size());
   for (const AddedToken& t : d.added) {
     // Special tokens are found in the text as it is: a normaliser could join them with text of a user.
     const bool late = t.normalized && !t.special && !d.normal.empty();
     (late ? normal : raw).add(t, late ? normalized(d.normal, t.content, false, buffers) : t.content);
-    vocab = std::max<int64_t>(vocab, t.id + 1);
   }
-  names = std::move(d.tokens);
+  names = named_ids(std::move(d.tokens), d.added);
+  vocab = std::ssize(names);
   d.tokens.clear();
   d.merges = {};
-  names.resize(static_cast<size_t>(vocab));
   special.resize(names.size());
   std::vector<bool> added(names.size());
   for (const AddedToken& t : d.added) {
     const auto i = static_cast<size_t>(t.id);
-    names[i] = t.content, special[i] = t.special, added[i] = true;
+    special[i] = t.special, added[i] = true;
   }
   for (const std::vector<int32_t>* side : {&d.before, &d.after})
     for (int32_t id : *side) WEFT_CHECK(id < vocab, d.where, ": the template has id ", id, "; need 0 to ", vocab - 1);

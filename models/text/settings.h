@@ -5,6 +5,9 @@
 
 namespace weft::text {
 
+/// The roles of tokens that end a text in GGUF files: tokenizer.ggml.ROLE_token_id.
+inline constexpr const char* kEndRoles[] = {"eos", "eot", "eom"};
+
 struct Settings {
   std::map<std::string, std::string> tokens;  // the texts of bos_token, eos_token, unk_token and pad_token
   std::string chat_template;                  // "" for none

@@ -28,6 +28,15 @@ int32_t end_id(const Description& d, const std::string& path) {
 
 }  // namespace
 
+std::vector<std::string> named_ids(std::vector<std::string> tokens, const std::vector<AddedToken>& added) {
+  for (const AddedToken& t : added) {
+    const auto i = static_cast<size_t>(t.id);
+    if (i >= tokens.size()) tokens.resize(i + 1);
+    tokens[i] = t.content;
+  }
+  return tokens;
+}
+
 Description read_tokenizer(const std::string& path, const std::string& pre) {
   WEFT_CHECK_AS(kNotFound, io::exists(path), path, ": no such file; need tokenizer.json or a .gguf file");
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path;

@@ -1,5 +1,5 @@
-// Writes a tokenizer as the metadata of a GGUF file. What llama.cpp does not read is an error, or a note if it concerns
-// few texts.
+// Writes a tokenizer as the metadata of a GGUF file. A part that llama.cpp does not read is an error, or a note if it
+// concerns few texts.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,15 +16,9 @@ namespace {
 
 class Writer {
  public:
-  Writer(const Description& d, std::vector<std::string>* notes) : d_(d), notes_(*notes), names_(d.tokens) {
-    for (const AddedToken& t : d.added) {
-      const auto i = static_cast<size_t>(t.id);
-      if (i >= names_.size()) names_.resize(i + 1);
-      if (i >= added_.size()) added_.resize(names_.size());
-      names_[i] = t.content;
-      added_[i] = &t;
-    }
-    added_.resize(names_.size());
+  Writer(const Description& d, std::vector<std::string>* notes)
+      : d_(d), notes_(*notes), names_(named_ids(d.tokens, d.added)), added_(names_.size()) {
+    for (const AddedToken& t : d.added) added_[static_cast<size_t>(t.id)] = &t;
   }
 
   io::GgufMetadata write(const Settings& settings, int64_t vocab, std::span<const int32_t> ends) {
@@ -56,7 +50,7 @@ class Writer {
     need(d_.before.size() <= 1 && d_.after.size() <= 1, "post_processor puts ", d_.before.size(), " tokens before and ",
          d_.after.size(), " after a text; GGUF files have one each");
     put_id("bos", d_.before.empty() ? named("bos_token") : d_.before[0]);
-    std::vector<int32_t> all;  // of end tokens, the tokenizer's first
+    std::vector<int32_t> all;  // end tokens; the tokenizer's are first
     const auto add_end = [&](int32_t id) {
       if (id >= 0 && std::find(all.begin(), all.end(), id) == all.end()) all.push_back(id);
     };
@@ -268,8 +262,6 @@ class Writer {
     }
     return all;
   }
-
-  static constexpr const char* kEndRoles[] = {"eos", "eot", "eom"};
 
   const Description& d_;
   std::vector<std::string>& notes_;

@@ -116,12 +116,9 @@ Json merges_of(const Description& d, const std::vector<std::string>& names) {
 }  // namespace
 
 std::string write_tokenizer_json(const Description& d) {
-  std::vector<std::string> names = d.tokens;
+  const std::vector<std::string> names = named_ids(d.tokens, d.added);
   Json added = Json::array();
-  for (const AddedToken& t : d.added) {
-    const auto i = static_cast<size_t>(t.id);
-    if (i >= names.size()) names.resize(i + 1);
-    names[i] = t.content;
+  for (const AddedToken& t : d.added)
     added.push_back({{"id", t.id},
                      {"content", t.content},
                      {"single_word", t.single_word},
@@ -129,7 +126,6 @@ std::string write_tokenizer_json(const Description& d) {
                      {"rstrip", t.rstrip},
                      {"normalized", t.normalized},
                      {"special", t.special}});
-  }
   Json vocab = Json::object();
   std::unordered_set<std::string_view> seen;
   for (size_t i = 0; i < names.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "framework/io/gguf.h"
 #include "framework/io/json.h"
 #include "framework/tensor/storage.h"
+#include "models/text/settings.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
@@ -107,8 +108,8 @@ std::vector<int32_t> read_end_ids(const std::string& folder) {
   };
   if (io::is_gguf(folder)) {
     const io::GgufFile file(folder);
-    for (const char* name : {"eos", "eot", "eom"})
-      if (const auto id = file.integer(str_cat("tokenizer.ggml.", name, "_token_id"))) add(folder, *id);
+    for (const char* role : text::kEndRoles)
+      if (const auto id = file.integer(str_cat("tokenizer.ggml.", role, "_token_id"))) add(folder, *id);
     return ids;
   }
   for (const char* name : {"/generation_config.json", "/config.json"}) {
