@@ -7,4 +7,14 @@ namespace weft {
 /// All families, in the order in which programs list them.
 const std::vector<const nn::ModelFamily*>& model_families();
 
+/// Their names.
+std::vector<std::string> family_names();
+
+/// The family named `name`, or null.
+const nn::ModelFamily* find_family(std::string_view name);
+
+/// The family named `name`. Throws kInvalidArgument with the names of all families if there is none; the sentence begins
+/// with `what`.
+const nn::ModelFamily& family_named(std::string_view name, std::string_view what);
+
 }  // namespace weft

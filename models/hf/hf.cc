@@ -12,10 +12,7 @@ train::LoadedModel load_hf(const std::string& path, const HfOptions& o) {
   WEFT_CHECK(o.dtype == kFloat32 || o.dtype == kBFloat16 || o.dtype == kFloat16, "load_hf: dtype is ", o.dtype,
              "; need f32, bf16 or f16");
   const weights::HfModel hf = weights::open_hf(path, o.context);
-  const auto& all = model_families();
-  const auto family = std::ranges::find(all, hf.config.family->program, &nn::ModelFamily::name);
-  WEFT_BUG_IF(family == all.end(), "load_hf: no family ", hf.config.family->program);
-  return train::load_hf(hf, **family, o.dtype, o.device, o.text);
+  return train::load_hf(hf, family_named(hf.config.family->program, "load_hf: the family"), o.dtype, o.device, o.text);
 }
 
 }  // namespace weft

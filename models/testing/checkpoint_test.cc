@@ -12,8 +12,7 @@
 #include "framework/io/file.h"
 #include "framework/testing/compare.h"
 #include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 #include "models/train/load.h"
 #include "weft.h"
 
@@ -33,12 +32,8 @@ void write(const std::string& path, const std::string& text) {  // without the s
   std::ofstream(path, std::ios::binary) << text;
 }
 
-const nn::ModelFamily& family_of(const std::string& name) {
-  return name == "gpt" ? gpt::family() : name == "llama" ? llama::family() : moe::family();
-}
-
 nn::ConfigMap small(const std::string& family) {
-  nn::ConfigMap config = family_of(family).preset(family_of(family).default_preset);
+  nn::ConfigMap config = family_named(family, "test").preset(family_named(family, "test").default_preset);
   const nn::ConfigMap changes{{"vocab", "7"}, {"layers", "2"}, {"heads", "2"},
                               {"dim", "8"},   {"ffn", "4"},    {"context", "6"}};
   for (const auto& [field, value] : changes) config[field] = value;
@@ -48,7 +43,7 @@ nn::ConfigMap small(const std::string& family) {
 
 // A checkpoint of a small model in `dir`; returns its folder.
 std::string saved(const std::string& dir, const std::string& family) {
-  const auto model = family_of(family).make(small(family));
+  const auto model = family_named(family, "test").make(small(family));
   const TrainState state{
       .step = 3, .samples = 12, .seed = 7, .family = family, .model = model->config(), .run = {{"lr", "0.01"}}};
   return train::save_checkpoint(dir, state, model->named_cells(), {}, 0);
@@ -64,7 +59,7 @@ std::string with_field(const std::string& text, const std::string& field, const 
 }
 
 std::string error_of_load(const std::string& family, const std::string& folder) {
-  return error_of([&] { train::load_model(family_of(family), {.checkpoint = folder}); });
+  return error_of([&] { train::load_model(family_named(family, "test"), {.checkpoint = folder}); });
 }
 
 TEST(Checkpoint, FieldsThatAreNotAllowedAreNamed) {

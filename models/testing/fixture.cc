@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include "framework/io/safetensors.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 
 namespace weft::testing {
 namespace {
@@ -65,8 +63,7 @@ Fixture load_fixture(const std::string& name) {
     else
       config[field] = text;
   }
-  const nn::ModelFamily& made = family == "gpt" ? gpt::family() : family == "llama" ? llama::family() : moe::family();
-  f.model = made.make(config);
+  f.model = family_named(family, str_cat(path, ": family")).make(config);
   nn::StateDict parameters;
   for (const io::TensorInfo& info : file.tensors()) {
     if (info.name.starts_with("param.")) parameters[info.name.substr(6)] = read(file, info.name);

@@ -5,9 +5,7 @@
 
 #include "framework/base/switches.h"
 #include "framework/testing/compare.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 #include "models/train/checkpoint.h"
 #include "models/train/load.h"
 #include "weft.h"
@@ -15,16 +13,12 @@
 namespace weft::testing {
 namespace {
 
-const nn::ModelFamily& family_of(const std::string& name) {
-  return name == "gpt" ? gpt::family() : name == "llama" ? llama::family() : moe::family();
-}
-
 // A small model of a family, with other fields as given.
 std::unique_ptr<nn::LanguageModel> make(const std::string& family, const nn::ConfigMap& fields) {
   manual_seed(11);
-  nn::ConfigMap config = family_of(family).preset(family_of(family).default_preset);
+  nn::ConfigMap config = family_named(family, "test").preset(family_named(family, "test").default_preset);
   for (const auto& [field, value] : fields) config[field] = value;
-  auto model = family_of(family).make(config);
+  auto model = family_named(family, "test").make(config);
   model->eval();
   for (const auto& [name, cell] : model->named_cells()) cell.value();
   return model;
@@ -240,7 +234,7 @@ TEST_P(Generate, SixteenBitModelsTakeHalfTheMemory) {
   const Loaded l = save(GetParam(), fields);
   const auto live = [&](const std::string& dtype) {
     const int64_t before = memory_stats().live;
-    const auto m = train::load_model(family_of(GetParam()), {.checkpoint = l.folder, .dtype = dtype});
+    const auto m = train::load_model(family_named(GetParam(), "test"), {.checkpoint = l.folder, .dtype = dtype});
     return memory_stats().live - before;
   };
   const int64_t f32 = live("f32"), bf16 = live("bf16");
@@ -248,13 +242,15 @@ TEST_P(Generate, SixteenBitModelsTakeHalfTheMemory) {
   EXPECT_LT(bf16, f32 * 52 / 100) << f32;
   EXPECT_GE(bf16, f32 / 2);
   // Loading never stores all f32 weights either: only the largest tensor exists in both dtypes.
-  EXPECT_LT(peak_of([&] { train::load_model(family_of(GetParam()), {.checkpoint = l.folder, .dtype = "bf16"}); }),
-            f32 * 8 / 10);
+  EXPECT_LT(
+      peak_of([&] { train::load_model(family_named(GetParam(), "test"), {.checkpoint = l.folder, .dtype = "bf16"}); }),
+      f32 * 8 / 10);
 }
 
 TEST_P(Generate, SixteenBitModelsGiveTheLogitsOfPerCallCasts) {
   const Loaded l = save(GetParam(), kSmall);
-  const auto once = train::load_model(family_of(GetParam()), {.checkpoint = l.folder, .dtype = "bf16"}).model;
+  const auto once =
+      train::load_model(family_named(GetParam(), "test"), {.checkpoint = l.folder, .dtype = "bf16"}).model;
   for (const auto& [name, p] : once->named_parameters())
     EXPECT_EQ(p.dtype(), name.find("norm") != name.npos || name.find("router") != name.npos ? kFloat32 : kBFloat16)
         << name;

@@ -74,16 +74,14 @@ int run(const ExportOptions& o) {
   const std::string checkpoint = train::find_checkpoint(io::resolve_path(o.checkpoint));
   const train::TrainState state = train::read_state(checkpoint);
 
-  const nn::ModelFamily* family = nullptr;
+  const nn::ModelFamily& family = family_named(state.family, str_cat(train::state_path(checkpoint), ": \"family\""));
   weights::Written written{.config = state.model};
-  for (const nn::ModelFamily* f : model_families())
-    if (f->name == state.family) family = f;
   for (const weights::Family* f : weights::families())
     if (f->program == state.family) written.family = f;
-  WEFT_CHECK(family && written.family, train::state_path(checkpoint), ": \"family\" is '", state.family,
-             "'; need gpt, llama or moe");
+  WEFT_CHECK(written.family, train::state_path(checkpoint), ": \"family\" is '", state.family,
+             "', which has no published form");
   weights::config_json(*written.family, state.model);  // an error before the weights are read
-  const train::LoadedModel loaded = train::load_model(*family, {.checkpoint = checkpoint});
+  const train::LoadedModel loaded = train::load_model(family, {.checkpoint = checkpoint});
   std::vector<Tensor> values;
   for (const auto& [name, cell] : loaded.model->named_cells()) {
     values.push_back(cell.value());

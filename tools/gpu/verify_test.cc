@@ -8,9 +8,7 @@
 
 #include "compiler/exec/compile.h"
 #include "framework/cuda/libraries/driver_api.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 #include "models/testing/verified_step.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -23,7 +21,7 @@ class Verify : public ::testing::TestWithParam<const char*> {};
 TEST_P(Verify, EveryLaunchIsRight) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
   const std::string name = GetParam();
-  const nn::ModelFamily& family = name == "gpt" ? gpt::family() : name == "llama" ? llama::family() : moe::family();
+  const nn::ModelFamily& family = family_named(name, "test");
   const nn::ConfigMap config{{"vocab", "256"}, {"context", "64"}, {"layers", "2"}, {"heads", "4"}, {"dim", "128"}};
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(kBFloat16), std::optional(kFloat16)})
     for (const char* numerics : {"fast", "eager"}) {

@@ -157,7 +157,7 @@ LAYERS = {
     "models/hf": room(["models/gpt", "models/llama", "models/moe"], wing = True, planning = True),
     "models/examples": room([".", "distributed", "models/data", "models/hf"], wing = True),
     "models/testing/*": room(
-        [".", "models/gpt", "models/llama", "models/moe", "framework/io", "framework/testing"],
+        [".", "models/gpt", "models/llama", "models/moe", "models/hf", "framework/io", "framework/testing"],
         wing = True,
     ),
 

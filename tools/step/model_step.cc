@@ -16,13 +16,9 @@
 namespace weft::tools {
 
 const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint) {
-  std::vector<std::string> names;
-  for (const nn::ModelFamily* f : model_families()) {
-    if (f->name == name) return *f;
-    names.push_back(f->name);
-  }
-  WEFT_CHECK(checkpoint.empty(), checkpoint, ": its model is '", name, "'; need one of ", names);
-  usage_error(str_cat("--model is '", name, "'; need one of ", names));
+  if (!checkpoint.empty()) return family_named(name, str_cat(checkpoint, ": its model"));
+  if (const nn::ModelFamily* f = find_family(name)) return *f;
+  usage_error(str_cat("--model is '", name, "'; need one of ", family_names()));
 }
 
 nn::ConfigMap config_of(const nn::ModelFamily& family, const std::string& config, const Settings& fields) {

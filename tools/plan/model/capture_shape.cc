@@ -297,6 +297,7 @@ ModelShape captured_shape(const nn::Module& model, const std::function<Tensor(co
   Reader(*g, count, s).run();
   WEFT_CHECK(s.blocks.size() == parameters.size() && layers.size() == parameters.size(), "a model with ",
              parameters.size(), " layers has products in ", s.blocks.size(), "; need products in each layer");
+  WEFT_CHECK(s.heads > 0 && s.kv_heads > 0, "a model without attention; the planner prices layers with attention only");
   std::vector<Block> kinds;
   for (size_t i = 0; i < layers.size(); ++i) {
     s.blocks[i].layers = layers[i];

@@ -133,31 +133,24 @@ ModelShape ModelShape::with_kv_heads(int64_t n) const {
 }
 
 ModelShape shape_of(const std::string& name, const std::string& family, const nn::ConfigMap& config) {
-  std::string names;
-  for (const nn::ModelFamily* f : model_families()) {
-    if (f->name != family) {
-      names += str_cat(names.empty() ? "" : ", ", f->name);
-      continue;
-    }
-    // One layer of each kind is captured, and the layer after it.
-    std::vector<int64_t> layers = layers_of_kinds(*f->make(config));
-    layers.push_back(0);
-    const auto model = f->make(f->with_fields(config, {{"layers", std::to_string(layers.size())}}));
-    ModelShape s = captured_shape(
-        *model, [&](const Tensor& tokens) { return model->logits(tokens); }, model->context(), layers);
-    s.name = name;
-    s.family = family;
-    return s;
-  }
-  internal::fail(Code::kInvalidArgument, str_cat("model: family is '", family, "'; need one of ", names));
+  const nn::ModelFamily& f = family_named(family, "model: family");
+  // One layer of each kind is captured, and the layer after it.
+  std::vector<int64_t> layers = layers_of_kinds(*f.make(config));
+  layers.push_back(0);
+  const auto model = f.make(f.with_fields(config, {{"layers", std::to_string(layers.size())}}));
+  ModelShape s = captured_shape(
+      *model, [&](const Tensor& tokens) { return model->logits(tokens); }, model->context(), layers);
+  s.name = name;
+  s.family = family;
+  return s;
 }
 
 ModelShape hf_shape(std::string_view text, const std::string& what) {
   const weights::HfConfig c = weights::read_config(text, what, weights::For::kPlan);
   return weights::with_names(c, what, [&] {
     nn::ConfigMap config = c.config;
-    for (const nn::ModelFamily* f : model_families())
-      if (f->name == c.family->program) config = f->with_fields(f->preset(f->default_preset), c.config);
+    if (const nn::ModelFamily* f = find_family(c.family->program))
+      config = f->with_fields(f->preset(f->default_preset), c.config);
     return shape_of(what, c.family->program, config);
   });
 }
