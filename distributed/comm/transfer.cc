@@ -109,8 +109,10 @@ void reduce_run(const Transfer& t, char* const* from, char* const* to, int64_t n
     const int64_t count = std::min(kChunk, n - begin);
     for (size_t k = 0; k < t.from.size(); ++k) {
       const int64_t s = stride(t.from[k]);
-      load<T>(from[k] + begin * s * static_cast<int64_t>(sizeof(T)), s, count, k ? next : acc);
-      if (k) combine(t.op, acc, next, count);
+      const char* p = from[k] + begin * s * static_cast<int64_t>(sizeof(T));
+      const bool as_is = std::is_same_v<T, Acc> && s == 1;  // its elements need no conversion
+      if (k == 0 || !as_is) load<T>(p, s, count, k ? next : acc);
+      if (k) combine(t.op, acc, as_is ? reinterpret_cast<const Acc*>(p) : next, count);
     }
     if constexpr (std::is_floating_point_v<Acc>)
       if (t.op == ReduceOp::kAvg) {
