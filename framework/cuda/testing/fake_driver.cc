@@ -124,9 +124,6 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice dev
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
       *value = 5120;
       break;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-      *value = 50 << 20;
-      break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
       *value = g.sm / 10;
       break;
