@@ -69,7 +69,7 @@ TEST_P(Exported, TrainsWithTheBitsOfTheCompiledStep) {
     const auto bytes = file.bytes(cell);
     const StridedView v = g.cells[i]->value.view_for_kernel();
     EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
-              std::string_view(v.as<char>(), v.numel() * itemsize(v.dtype)))
+              std::string_view(v.as<char>(), v.nbytes()))
         << cell;
   }
 }

@@ -104,7 +104,7 @@ class Exporter {
       values_.push_back(CellHandle(g_.cells[i]).value());
       const StridedView v = values_.back().view_for_kernel();
       if (in_text) {
-        rows_ += str_cat("cell ", i, place(v.data, v.numel() * itemsize(v.dtype)), '\n');
+        rows_ += str_cat("cell ", i, place(v.data, v.nbytes()), '\n');
       } else {
         views_.push_back({aot_cell_name(g_, i), v});
       }

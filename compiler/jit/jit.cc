@@ -26,6 +26,12 @@
 #include "framework/io/file.h"
 
 namespace weft::jit {
+
+int usable_cores() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::clamp(CPU_COUNT(&set), 1, 64) : 1;
+}
+
 namespace {
 
 constexpr uint64_t kFormat = 1;  // of the text around a kernel; part of every key
@@ -190,11 +196,6 @@ void append_kernel(std::string& text, const Load& l, size_t i) {
   std::string symbol = l.symbol(i);
   text += str_cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", symbol, "\"\n",
                   kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::clamp(CPU_COUNT(&set), 1, 64) : 1;
 }
 
 // Distributes kernels to units of about equal length, longest kernel first.

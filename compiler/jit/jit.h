@@ -64,4 +64,7 @@ struct CompilerStatus {
 };
 CompilerStatus status(const JitOptions& options = {});
 
+/// The cores on which this process may run, 1 to 64: how many kernels are compiled at once.
+int usable_cores();
+
 }  // namespace weft::jit

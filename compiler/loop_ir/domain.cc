@@ -23,7 +23,6 @@ class Finder {
         stride /= f;
         dim.terms.push_back({static_cast<int>(domain_.extents.size()), stride});
         domain_.extents.push_back(f);
-        dim_of_axis_.push_back(static_cast<int>(d));
       }
       map.push_back(std::move(dim));
     }
@@ -42,7 +41,6 @@ class Finder {
   }
 
   SplitAxis split;
-  int dim_of(int axis) const { return dim_of_axis_[axis]; }
 
  private:
   std::string name(int32_t id) const {
@@ -286,7 +284,6 @@ class Finder {
   const Graph& g_;
   int32_t root_;
   Domain domain_;
-  std::vector<int> dim_of_axis_;
   std::vector<std::optional<IndexMap>> anchors_;
   std::map<int32_t, std::vector<std::pair<IndexMap, int32_t>>> pulled_;
   bool changed_ = false;

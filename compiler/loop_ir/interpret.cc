@@ -5,7 +5,6 @@
 #include <cstring>
 #include <memory>
 
-#include "framework/base/error.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::loop_ir {

@@ -93,7 +93,7 @@ TEST(Pipeline, MeshRunsTheListInItsOrder) {
 
 TEST(Pipeline, PassesOfAMeshAreDisabledByName) {
   const Switched off("WEFT_DISABLE", "async_tp,bucket,overlap,cse");
-  Net net, same;
+  Net net;
   std::set<std::string> disabled;
   for (const auto& [name, text] : passes_run(compile([&](Tensor x) { return net(x); }, {.mesh = {{"fsdp", 2}}})))
     if (text == "  disabled") disabled.insert(name);

@@ -114,8 +114,7 @@ void Processes::run(CommRequest request) {
     record.time = 0;
     ring->write(record);
   };
-  if (ring)
-    record = ring->start(ring->communicator("processes"), request, request.in.numel() * itemsize(request.in.dtype));
+  if (ring) record = ring->start(ring->communicator("processes"), request, request.in.nbytes());
   const Ref<Work> work = hosts_->start(request);
   write(flight::Event::kWait, 0);
   const auto error = work->wait(std::chrono::steady_clock::now() + timeout_);

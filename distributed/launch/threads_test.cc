@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "distributed/launch/compile.h"
-#include "framework/testing/compare.h"
 #include "weft.h"
 
 namespace weft::dist {

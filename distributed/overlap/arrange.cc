@@ -4,7 +4,6 @@
 
 #include "distributed/overlap/dependencies.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 namespace {

@@ -20,7 +20,6 @@ class ActionIndex {
   ActionIndex(const Table& table, const StageLinks& links);
 
   const Table& table() const { return table_; }
-  const StageLinks& links() const { return links_; }
   /// The number of actions.
   int size() const { return first_.back(); }
   /// The number of the rank's first action.

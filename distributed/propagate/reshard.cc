@@ -228,12 +228,6 @@ void shrink(SpecPart& part, size_t n) {
   if (part.axes.empty()) part.layout = SegLayout::kBlock;
 }
 
-const char* to_string(Move m) {
-  static constexpr const char* kNames[] = {"slice",      "make-pending", "reduce-scatter",  "all-reduce",
-                                           "all-to-all", "all-gather",   "all-to-all rows", "impossible"};
-  return kNames[static_cast<int>(m)];
-}
-
 std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec& to) {
   if (from == to) return {};
   for (size_t d = 0; d < from.dims.size() && d < to.dims.size(); ++d) {

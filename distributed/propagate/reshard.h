@@ -16,7 +16,6 @@ enum class Move : uint8_t {
   kRows,   // rows sorted by expert go to the ranks of their experts, or back
   kNever,  // impossible
 };
-const char* to_string(Move m);
 
 /// One dim in the common refinement of the two specs.
 struct SpecPart {

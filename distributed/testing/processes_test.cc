@@ -15,6 +15,7 @@
 
 #include "distributed/diagnose/deviation.h"
 #include "distributed/launch/launcher.h"
+#include "distributed/testing/child.h"
 #include "distributed/testing/matrix_model.h"
 
 namespace weft::testing {
@@ -85,13 +86,6 @@ std::string text_of(const MatrixCase& c) {
 void run_cases(int ranks, const std::string& out) {
   std::ofstream file(out);
   for (const MatrixCase& c : cases(ranks)) file << text_of(c) << std::flush;
-}
-
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 class Ranks : public ::testing::TestWithParam<int> {};

@@ -162,7 +162,7 @@ class Simulation {
       }
       case Move::kRows:
       case Move::kNever:
-        WEFT_BUG_IF(true, "reshard: ", to_string(step.move), " is no move of a plain tensor");
+        WEFT_BUG_IF(true, "reshard: move ", static_cast<int>(step.move), " is no move of a plain tensor");
     }
   }
 

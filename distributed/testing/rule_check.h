@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "distributed/placement/rule.h"
 #include "distributed/testing/rule_cases.h"
 
 namespace weft::testing {

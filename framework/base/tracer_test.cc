@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "framework/base/clock.h"
 #include "framework/base/thread_pool.h"
 
 namespace weft::internal {

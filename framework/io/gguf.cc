@@ -339,13 +339,6 @@ std::optional<int64_t> GgufFile::integer(std::string_view key) const {
   return integer_of(path(), state_->values(), key);
 }
 
-std::optional<double> GgufFile::number(std::string_view key) const {
-  const Value* v = find_value(state_->values(), key);
-  if (!v) return {};
-  if (v->list) fail_type(path(), key, *v, "a number");
-  return number_at(path(), key, *v, v->at);
-}
-
 std::optional<std::string_view> GgufFile::text(std::string_view key) const {
   const Value* v = find_value(state_->values(), key);
   if (!v) return {};

@@ -50,11 +50,10 @@ class GgufFile {
   std::vector<std::string_view> keys() const;
   bool contains(std::string_view key) const;
   /// The value of a key; nothing if the file does not have the key. Throws InvalidArgument, naming file and key, for a
-  /// value of another type. integer() accepts all whole numbers to 2^63-1, and number() whole numbers too. Texts live
-  /// as long as any copy of this object, and may have any bytes.
+  /// value of another type. integer() accepts all whole numbers to 2^63-1. Texts live as long as any copy of this
+  /// object, and may have any bytes.
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;
   std::optional<std::string_view> text(std::string_view key) const;
   /// A scalar as text, numbers in the shortest form that gives the value in its type again: the f32 nearest to 1e-5 is
   /// "1e-05".

@@ -106,7 +106,7 @@ uint64_t content_hash(const Tensor& t) {
   if (t.is_contiguous()) {
     const Tensor host = internal::on_host(t);
     StridedView v = host.view_for_kernel();
-    return hash_bytes(v.data, v.numel() * itemsize(v.dtype));
+    return hash_bytes(v.data, v.nbytes());
   }
   std::vector<double> values = t.to_vector<double>();
   return hash_bytes(values.data(), values.size() * sizeof(double));

@@ -4,7 +4,6 @@
 
 #include <functional>
 
-#include "framework/base/error.h"
 #include "framework/base/testing/error_of.h"
 
 namespace weft::dist {

@@ -11,6 +11,7 @@ struct StridedView {
   Shape shape;
   Shape strides;
   int64_t numel() const { return shape.numel(); }
+  int64_t nbytes() const { return numel() * itemsize(dtype); }
   bool contiguous() const { return is_contiguous(shape, strides); }
   template <class T>
   T* as() const {

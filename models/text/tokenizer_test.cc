@@ -219,7 +219,7 @@ TEST(TokenizerJson, LongPieces) {
   const Tokenizer t = tokenizer_of(small());
   EXPECT_EQ(t.encode(std::string(n, 'a')), Ids(n, 0));
   EXPECT_EQ(t.encode(std::string(n, '^')), Ids(n / 2, 12));
-  std::string random, copy;
+  std::string random;
   std::mt19937 letters(5);
   for (size_t i = 0; i < n; ++i) random += static_cast<char>('a' + letters() % 4);
   EXPECT_EQ(t.decode(t.encode(random)), random);

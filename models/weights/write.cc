@@ -239,7 +239,7 @@ void write_gguf(const std::string& path, const Written& model, const std::string
   Tensors tensors;
   std::vector<io::GgufData> data;
   const auto bytes_of = [](const StridedView& v) {
-    return std::span(static_cast<const std::byte*>(v.data), static_cast<size_t>(v.numel() * itemsize(v.dtype)));
+    return std::span(static_cast<const std::byte*>(v.data), static_cast<size_t>(v.nbytes()));
   };
   std::vector<float> factors;
   if (kind->rope_theta > 0 && rotary_of(model.config).type == "llama3") {

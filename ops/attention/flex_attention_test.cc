@@ -111,12 +111,6 @@ TEST(FlexAttention, DerivativesInF64AreCentralDifferences) {
   EXPECT_TRUE(testing::gradcheck(fn, x));
 }
 
-/// One configuration, run in `t` and in f64 on the same (rounded) values: out, lse, dq, dk, dv, gradients of tables.
-struct Run {
-  std::vector<Tensor> values;
-  std::vector<Tensor> magnitudes;  // of the sums behind each value
-};
-
 using MakeOptions = std::function<FlexAttentionOptions(std::span<const Tensor> tables)>;
 
 std::vector<Tensor> run(const std::vector<Tensor>& x, const std::vector<Tensor>& tables, const MakeOptions& options) {

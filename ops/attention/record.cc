@@ -230,7 +230,7 @@ struct CopiedOperands {
     for (size_t i = 3; i < in.size(); ++i) {
       if (in[i].contiguous()) continue;
       place[i] = bytes;
-      bytes += (in[i].numel() * itemsize(in[i].dtype) + 63) / 64 * 64;
+      bytes += (in[i].nbytes() + 63) / 64 * 64;
     }
   }
   void fill(std::span<const StridedView> in, char* workspace) {

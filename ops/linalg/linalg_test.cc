@@ -12,7 +12,6 @@
 #include "framework/testing/gradcheck.h"
 #include "ops/all_ops.h"
 #include "ops/core/core.h"
-#include "ops/linalg/record.h"
 
 namespace weft::linalg {
 namespace {

@@ -19,7 +19,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -103,12 +102,6 @@ class Network:
     def remove(self):
         if self.name:
             subprocess.run(["ip", "netns", "del", self.name], check=True)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def processes(mark):

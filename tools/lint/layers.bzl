@@ -54,7 +54,7 @@ LAYERS = {
     "compiler/verify": room(["compiler/loop_ir"]),
 
     # Targets are siblings behind framework/dispatch/device/target.h. compiler/exec sees the cache of operations alone.
-    "compiler/targets": room(["compiler/loop_ir"]),
+    "compiler/targets": room(["framework/dispatch"]),
     "compiler/targets/cpu/print": room(["compiler/cost", "compiler/loop_ir", "ops/composite"], planning = True),
     "compiler/targets/cpu/run": room(["compiler/loop_ir"]),
     "compiler/targets/cpu": room(["compiler/targets/cpu/print", "compiler/targets/cpu/run", "compiler/jit"]),

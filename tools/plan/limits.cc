@@ -21,6 +21,4 @@ double latency_floor(double layers, double collectives_each, double latency) {
   return layers * collectives_each * latency;
 }
 
-double shared_memory_floor(double ranks, double bytes, double copy_rate) { return 2 * ranks * bytes / copy_rate; }
-
 }  // namespace weft::planner

@@ -27,9 +27,5 @@ double dispatch_bytes(double tokens, double k, double dim, double ep);
 double expert_skew(const double* shares, int ranks);
 /// The least seconds of a step on any number of ranks, since its collectives wait for each other.
 double latency_floor(double layers, double collectives_each, double latency);
-/// The least seconds of an all-reduce of `bytes` between `ranks` that share a memory, each with its own operand and
-/// result. Every operand is read and every result written once, 2 n S bytes in all. `copy_rate`: bytes per second,
-/// read plus written, when all ranks copy at once.
-double shared_memory_floor(double ranks, double bytes, double copy_rate);
 
 }  // namespace weft::planner

@@ -33,12 +33,5 @@ TEST(Limits, V29Experts) {
   EXPECT_NEAR(expert_skew(skewed, 8), 7.2, 1e-12);
 }
 
-// 64 MiB over 2 ranks at 20e9 bytes/s read plus written: 4 times the operand.
-TEST(Limits, V53SharedMemory) {
-  EXPECT_NEAR(shared_memory_floor(2, 64 * 1024 * 1024, 20e9), 4 * 67108864 / 20e9, 1e-12);
-  // n ranks together reduce in n seconds (2 n / 2) the bytes that one rank copies alone in a second.
-  EXPECT_NEAR(shared_memory_floor(8, 1e9, 2e9), 8, 1e-12);
-}
-
 }  // namespace
 }  // namespace weft::planner

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 namespace weft::profiler {
@@ -60,11 +59,6 @@ std::vector<const BufferRecord*> fixed_buffers(const StepRecord& r) {
 }
 
 }  // namespace
-
-int64_t MemoryUse::peak() const {
-  return std::accumulate(holders.begin(), holders.end(), gaps,
-                         [](int64_t sum, const Holder& h) { return sum + h.bytes; });
-}
 
 MemoryUse memory_of(const StepRecord& r) {
   MemoryUse use{.holders = {}, .folds = ModuleFolds(r), .gaps = r.peak_bytes};

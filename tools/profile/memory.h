@@ -23,8 +23,6 @@ struct MemoryUse {
   std::vector<Holder> holders;  // holders at the peak, the largest first
   ModuleFolds folds;
   int64_t gaps = 0;  // bytes of the arena between buffers
-  /// The planned peak: holders and gaps.
-  int64_t peak() const;
 };
 MemoryUse memory_of(const StepRecord& record);
 

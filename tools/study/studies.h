@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "tools/draw/chart.h"
 #include "tools/study/diloco.h"
 #include "tools/study/failures.h"
 #include "tools/study/report.h"

@@ -53,7 +53,6 @@ class Executable {
   /// rank's run() threw.
   void discard();
 
-  const MemoryLayout& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
   /// Microseconds of launch `t`: the least of the timed replays (the three after the first, and all that are traced or
   /// under WEFT_DEBUG); 0 before.

@@ -58,7 +58,7 @@ void Executable::report(size_t t, int64_t begin_ns, int64_t end_ns) const {
   double bytes = 0;
   const StepCall& c = calls_[t];
   for (const auto& list : {c.in, c.out})
-    for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
+    for (const StridedView& v : list) bytes += static_cast<double>(v.nbytes());
   const Launch& l = plan_.launches[t];
   print_launch(name_of(l), c.node->scope, static_cast<double>(end_ns - begin_ns) * 1e-3, bytes,
                cost_of(l, *plan_.graph).flops);

@@ -127,7 +127,7 @@ void Group::send_chunk(Op& op, int transfer, size_t chunk, size_t to, const Stri
   h.number = op.k;
   h.transfer = static_cast<uint32_t>(transfer);
   h.chunk = static_cast<uint32_t>(chunk);
-  h.bytes = static_cast<uint32_t>(view.numel() * itemsize(view.dtype));
+  h.bytes = static_cast<uint32_t>(view.nbytes());
   hub_.send({h, {}, [group = Ref<Group>(this), op = Ref<Op>(&op), view](char* buffer) {
                Lock lock(group->hub_.mutex);
                if (op->ended()) return false;
@@ -150,7 +150,7 @@ void Group::receive_data(Op& op, const FrameHeader& h, const char* payload, Lock
   const char* const wrong = "gloo: data that no collective of this rank needs";
   if (!op.ready) {
     const internal::Request& r = op.requests[op.mine];
-    const int64_t in = r.in.numel() * itemsize(r.in.dtype), out = r.out.numel() * itemsize(r.out.dtype);
+    const int64_t in = r.in.nbytes(), out = r.out.nbytes();
     op.early_bytes += h.bytes;
     WEFT_CHECK(op.started && op.early_bytes <= size() * (in + out), wrong);
     op.early.push_back({h, {payload, payload + h.bytes}});

@@ -17,7 +17,6 @@
 #include <thread>
 
 #include "distributed/comm/gloo/link.h"
-#include "framework/base/error.h"
 
 namespace weft::dist::wire {
 namespace {

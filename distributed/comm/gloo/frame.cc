@@ -96,7 +96,7 @@ StartedRequest decode_request(const char* data, size_t bytes, int size) {
     for (int64_t x : *list) reader.check(x >= -kMaxElements && x <= kMaxElements);
   const size_t rest = reader.left();
   if (rest > 0) {
-    reader.check(s.inlined && rest == static_cast<size_t>(r.in.numel() * itemsize(r.in.dtype)));
+    reader.check(s.inlined && rest == static_cast<size_t>(r.in.nbytes()));
     const std::string_view input = reader.take(rest);
     s.input.assign(input.begin(), input.end());
   }

@@ -19,7 +19,6 @@ constexpr uint64_t kMaxAhead = 1 << 20;  // collectives by which another rank ma
 StridedView dense(const StridedView& v, const void* data) {
   return {const_cast<void*>(data), v.dtype, v.shape, contiguous_strides(v.shape)};
 }
-int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
 
 void copy(const StridedView& from, const StridedView& to) {
   if (from.numel() == 0) return;
@@ -166,7 +165,7 @@ Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Er
     std::tie(sent.color, sent.key) = *color;
   }
   const bool reads = r.kind != Collective::kRecv && r.kind != Collective::kBarrier;
-  const int64_t bytes = reads ? bytes_of(r.in) : 0;
+  const int64_t bytes = reads ? r.in.nbytes() : 0;
   sent.inlined = bytes > 0 && bytes <= kInlineBytes && (r.kind != Collective::kBroadcast || r.peer == me_);
   const std::vector<char> without = encode(sent);
   std::vector<char> with;

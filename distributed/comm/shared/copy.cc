@@ -19,8 +19,6 @@ namespace {
 constexpr int64_t kLeastBox = 4096;
 constexpr int64_t kThreadBox = 64 << 10;
 
-int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
-
 // The bytes that a rank copies now.
 int64_t bytes_of(const Op& op) {
   int64_t bytes = 0;
@@ -293,7 +291,7 @@ void Group::leave_copy(Op& op) {
     op.state = State::kCopied;
     if (op.ticks > 0)
       writes_of(op).took(op.around,
-                         static_cast<double>(op.copy_ns) / static_cast<double>(bytes_of(op.in) + bytes_of(op.out)));
+                         static_cast<double>(op.copy_ns) / static_cast<double>(op.in.nbytes() + op.out.nbytes()));
     s.copied = op.k + 1;
     counters(s, s.mine).done.store(op.k + 1);
   }
@@ -327,7 +325,7 @@ bool Group::idle() const {
 bool Group::busy() const {
   for (const auto& [index, s] : streams_)
     for (const Ref<Op>& op : s.ops)
-      if (!op->ended() && bytes_of(op->in) + bytes_of(op->out) > 2 * kBoxBytes) return true;
+      if (!op->ended() && op->in.nbytes() + op->out.nbytes() > 2 * kBoxBytes) return true;
   return false;
 }
 

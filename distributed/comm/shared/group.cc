@@ -18,8 +18,6 @@ using internal::Request;
 
 namespace {
 
-int64_t dense_bytes(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
-
 // Whether other ranks read this rank's input.
 bool others_read(const Request& r, int rank) {
   switch (r.kind) {
@@ -198,7 +196,7 @@ Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Er
 // Copies a small input into shared memory.
 void Group::share_input(Op& op) {
   const Request& r = op.requests[op.mine];
-  const int64_t bytes = others_read(r, me_) ? dense_bytes(op.in) : 0;
+  const int64_t bytes = others_read(r, me_) ? op.in.nbytes() : 0;
   op.whole = bytes <= kSmallBytes;
   op.inlined = bytes > 0 && bytes <= kInline;
   if (!op.whole || bytes <= kInline) return;

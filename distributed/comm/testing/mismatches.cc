@@ -5,14 +5,6 @@
 #include "distributed/comm/threads.h"
 
 namespace weft::testing {
-namespace {
-
-struct Row {
-  std::function<CommRequest(int rank)> request;
-  bool split = false;
-};
-
-}  // namespace
 
 void check_mismatches(const MakeWorld& make) {
   static std::vector<float> f(6), g(6), h(40000), hh(40000);
@@ -23,7 +15,7 @@ void check_mismatches(const MakeWorld& make) {
     return CommRequest{.kind = Collective::kAllReduce, .op = op, .in = wide(f, n), .out = wide(g, n), .site = site};
   };
   using C = Collective;
-  const Row rows[] = {
+  const std::function<CommRequest(int rank)> rows[] = {
       {[=](int r) { return r ? CommRequest{.kind = C::kBarrier} : reduce(4, ReduceOp::kSum, 7); }},
       {[=](int r) { return reduce(r ? 6 : 4); }},
       {[=](int r) { return reduce(4, r ? ReduceOp::kMax : ReduceOp::kSum); }},
@@ -55,9 +47,9 @@ void check_mismatches(const MakeWorld& make) {
       }},
   };
   Common<Times> times;
-  for (const Row& row : rows) {
+  for (const auto& request : rows) {
     auto c = dist::make_thread_communicators(2, "tp");
-    auto a = c[0]->start(row.request(0)), b = c[1]->start(row.request(1));
+    auto a = c[0]->start(request(0)), b = c[1]->start(request(1));
     const std::string want = text(a->wait(in_a_minute())), later_want = text(c[0]->start({})->wait(in_a_minute()));
     const Code code = b->wait(in_a_minute())->code();
     EXPECT_NE(want, "");
@@ -68,7 +60,7 @@ void check_mismatches(const MakeWorld& make) {
           const int rank = c.rank();
           if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));  // so rank 0 starts first
           if (rank == 1) times->event = now();
-          auto work = c.start(row.request(rank));
+          auto work = c.start(request(rank));
           const auto error = work->wait(in_a_minute());
           times->longer(now() - times->event);
           EXPECT_EQ(text(error), want);

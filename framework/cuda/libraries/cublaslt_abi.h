@@ -57,7 +57,7 @@ enum PreferenceAttribute : int {
   kAlignmentC = 7,
   kAlignmentD = 8,
 };
-enum ReductionScheme : uint32_t { kReduceNone = 0, kReduceComputeType = 2 };
+enum ReductionScheme : uint32_t { kReduceComputeType = 2 };
 
 /// cuBLASLt's functions.
 struct CublasLtTable {

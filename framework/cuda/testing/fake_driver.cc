@@ -112,9 +112,6 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice dev
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
       *value = g.shared_per_block;
       break;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-      *value = 32;
-      break;
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
       *value = 1980000;
       break;
@@ -126,9 +123,6 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice dev
       break;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
       *value = 5120;
-      break;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-      *value = 50 << 20;
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
       *value = g.sm / 10;

@@ -119,7 +119,7 @@ struct HostCopy {
   char* target;
   HostCopy(const StridedView& from, const StridedView& to, Stream& stream)
       : plan(plan_of(from, to)),
-        bytes(from.numel() * itemsize(from.dtype)),
+        bytes(from.nbytes()),
         source(static_cast<const char*>(from.data)),
         target(static_cast<char*>(to.data)) {
     if (plan.run != 0) stream.gpu().make_current();
@@ -186,7 +186,7 @@ void copy_on_device(void* to, const void* from, int64_t bytes, Stream& stream) {
 void copy_between_devices(const StridedView& from, Gpu& from_gpu, const StridedView& to, Gpu& to_gpu) {
   NestedCopy plan = plan_of(from, to);
   if (plan.run == 0) return;
-  const int64_t bytes = from.numel() * itemsize(from.dtype);
+  const int64_t bytes = from.nbytes();
   // Both sides of the copy must be contiguous; a strided side goes through memory of its own device.
   StridedView packed = from, landed = to;
   if (!from.contiguous()) {

@@ -11,9 +11,8 @@
 namespace weft::cuda {
 namespace {
 
-int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
 // Each value starts on a cache line.
-int64_t room_of(const StridedView& v) { return (bytes_of(v) + 63) / 64 * 64; }
+int64_t room_of(const StridedView& v) { return (v.nbytes() + 63) / 64 * 64; }
 
 // Used events, by GPU, for reuse: making one is a driver call.
 struct Events {
@@ -56,7 +55,7 @@ PinnedRead::PinnedRead(Gpu& gpu, std::span<const StridedView> from, std::span<co
   try {
     int64_t at = 0;
     for (const StridedView& v : from) {
-      if (const int64_t bytes = bytes_of(v); bytes > 0)
+      if (const int64_t bytes = v.nbytes(); bytes > 0)
         check(
             driver().cuMemcpyDtoHAsync_v2(pinned_ + at, reinterpret_cast<CUdeviceptr>(v.data), bytes, stream.handle()),
             "copying ", bytes, " bytes from ", gpu.device());
@@ -82,7 +81,7 @@ void PinnedRead::wait() {
   event_->synchronize();
   int64_t at = 0;
   for (const StridedView& v : to_) {
-    if (const int64_t bytes = bytes_of(v); bytes > 0) std::memcpy(v.data, pinned_ + at, bytes);
+    if (const int64_t bytes = v.nbytes(); bytes > 0) std::memcpy(v.data, pinned_ + at, bytes);
     at += room_of(v);
   }
   gpu_.pinned().give_back(std::exchange(pinned_, nullptr));

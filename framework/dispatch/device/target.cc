@@ -8,13 +8,9 @@ namespace weft {
 
 static std::atomic<Target*> targets[kDeviceTypes];
 
-Target* find_target(DeviceType type) {
-  if (type == DeviceType::kMeta) type = DeviceType::kCpu;
-  return targets[static_cast<int>(type)].load(std::memory_order_acquire);
-}
-
 Target& target_of(DeviceType type, const char* who) {
-  Target* t = find_target(type);
+  const DeviceType serving = type == DeviceType::kMeta ? DeviceType::kCpu : type;
+  Target* t = targets[static_cast<int>(serving)].load(std::memory_order_acquire);
   WEFT_CHECK_AS(kUnavailable, t, who, ": this program has no kernels for device ", Device{type},
                 "; need to link //:weft, which registers the targets");
   return *t;

@@ -243,9 +243,8 @@ class Target : public DeviceMemory {
   }
 };
 
-/// The target of a device type, or null. Steps on meta are planned for the CPU's.
-Target* find_target(DeviceType type);
-/// The same; throws Unavailable "WHO: ..." where none is registered.
+/// The target of a device type; the CPU's for meta, whose steps are planned for it. Throws Unavailable "WHO: ..." where
+/// none is registered.
 Target& target_of(DeviceType type, const char* who);
 /// Makes `target` (kept by the caller) serve a device type; returns the target that it replaces.
 Target* register_target(DeviceType type, Target* target);

@@ -11,21 +11,19 @@ namespace {
 // A rank is a thread.
 thread_local RankContext* current_rank = nullptr;
 
-int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
-
 // A view that the request leaves out has no address and no dims.
 int64_t bytes_moved(const CommRequest& r) {
   switch (r.kind) {
     case Collective::kBarrier:
       return 0;
     case Collective::kSend:
-      return bytes_of(r.in);
+      return r.in.nbytes();
     case Collective::kRecv:
-      return bytes_of(r.out);
+      return r.out.nbytes();
     case Collective::kAllToAll:  // the larger side may have more space than data
-      return std::min(bytes_of(r.in), bytes_of(r.out));
+      return std::min(r.in.nbytes(), r.out.nbytes());
     default:
-      return std::max(bytes_of(r.in), bytes_of(r.out));
+      return std::max(r.in.nbytes(), r.out.nbytes());
   }
 }
 

@@ -21,7 +21,6 @@ struct State {
   std::string folder;
   int64_t at = -1, calls = 0;
   Fault fault = Fault::kKill;
-  std::map<std::string, int64_t> counts;
 };
 State& state() {
   static auto* s = new State;
@@ -49,11 +48,10 @@ F next(const char* name, F) {
 /// Counts a call for `path` and does `call` or the fault. `half` does half of a write; `removes` is true for a call
 /// that needs no space.
 template <class Call, class Half>
-auto run(const char* name, const std::string& path, bool removes, Call&& call, Half&& half) -> decltype(call()) {
+auto run(const std::string& path, bool removes, Call&& call, Half&& half) -> decltype(call()) {
   State& s = state();
   if (!watched(path)) return call();
   const int64_t i = s.calls++;
-  ++s.counts[name];
   if (s.at < 0 || i < s.at) return call();
   const auto refuse = [](int error) {
     errno = error;
@@ -78,17 +76,16 @@ auto run(const char* name, const std::string& path, bool removes, Call&& call, H
   return call();
 }
 template <class Call>
-auto run(const char* name, const std::string& path, bool removes, Call&& call) -> decltype(call()) {
-  return run(name, path, removes, call, call);
+auto run(const std::string& path, bool removes, Call&& call) -> decltype(call()) {
+  return run(path, removes, call, call);
 }
 
 }  // namespace
 
 void set_fault(const std::string& folder, int64_t at, Fault fault) {
-  state() = {.folder = folder, .at = at, .calls = 0, .fault = fault, .counts = {}};
+  state() = {.folder = folder, .at = at, .calls = 0, .fault = fault};
 }
 void set_exchange(bool works) { exchange = works; }
-std::map<std::string, int64_t> counted_calls() { return state().counts; }
 int64_t total_calls() { return state().calls; }
 
 std::string fast_folder() {
@@ -113,43 +110,42 @@ int open(const char* path, int flags, ...) {
   const mode_t mode = va_arg(list, mode_t);
   va_end(list);
   auto call = [&] { return faults::next("open", &open)(path, flags, mode); };
-  return flags & O_CREAT ? faults::run("open", path, false, call) : call();
+  return flags & O_CREAT ? faults::run(path, false, call) : call();
 }
 
 ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
   const auto real = faults::next("pwrite", &pwrite);
   return faults::run(
-      "pwrite", faults::path_of(fd), false, [&] { return real(fd, data, n, offset); },
+      faults::path_of(fd), false, [&] { return real(fd, data, n, offset); },
       [&] { return real(fd, data, (n + 1) / 2, offset); });
 }
 
 int fsync(int fd) {
   const std::string path = faults::path_of(fd);
-  return faults::run("fsync", path, false,
-                     [&] { return faults::watched(path) ? 0 : faults::next("fsync", &fsync)(fd); });
+  return faults::run(path, false, [&] { return faults::watched(path) ? 0 : faults::next("fsync", &fsync)(fd); });
 }
 
 int mkdir(const char* path, mode_t mode) {
-  return faults::run("mkdir", path, false, [&] { return faults::next("mkdir", &mkdir)(path, mode); });
+  return faults::run(path, false, [&] { return faults::next("mkdir", &mkdir)(path, mode); });
 }
 
 int rename(const char* from, const char* to) {
-  return faults::run("rename", to, false, [&] { return faults::next("rename", &rename)(from, to); });
+  return faults::run(to, false, [&] { return faults::next("rename", &rename)(from, to); });
 }
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
   if (!faults::exchange && flags) return errno = EINVAL, -1;
-  return faults::run("renameat2", to, false,
+  return faults::run(to, false,
                      [&] { return faults::next("renameat2", &renameat2)(from_folder, from, to_folder, to, flags); });
 }
 
 int unlink(const char* path) {
-  return faults::run("unlink", path, true, [&] { return faults::next("unlink", &unlink)(path); });
+  return faults::run(path, true, [&] { return faults::next("unlink", &unlink)(path); });
 }
 
 int unlinkat(int folder, const char* path, int flags) {
   const std::string whole = folder == AT_FDCWD || *path == '/' ? path : faults::path_of(folder) + "/" + path;
-  return faults::run("unlinkat", whole, true, [&] { return faults::next("unlinkat", &unlinkat)(folder, path, flags); });
+  return faults::run(whole, true, [&] { return faults::next("unlinkat", &unlinkat)(folder, path, flags); });
 }
 
 }  // extern "C"

@@ -3,7 +3,6 @@
 // test here cuts the power.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <string>
 
 namespace weft::io::testing {
@@ -24,8 +23,7 @@ void set_fault(const std::string& folder, int64_t at = -1, Fault fault = Fault::
 /// Whether the file system can exchange two names (RENAME_EXCHANGE), as far as it can. At first true.
 void set_exchange(bool works);
 
-/// The calls since set_fault(), by function.
-std::map<std::string, int64_t> counted_calls();
+/// The calls since set_fault().
 int64_t total_calls();
 
 /// A new folder for thousands of small files: in memory, if the system has a file system for it. The test removes it.

@@ -29,8 +29,6 @@ struct MaskCache {
   int64_t bytes WEFT_GUARDED_BY(mutex) = 0;
 };
 
-int64_t bytes_of(const StridedView& t) { return t.numel() * itemsize(t.dtype); }
-
 // Does not use the device's allocator: memory kept for later calls does not belong to the step that makes it.
 Tensor copy_of(const Tensor& t) {
   const auto bytes = static_cast<size_t>(t.numel() * itemsize(t.dtype()));
@@ -47,7 +45,7 @@ bool same(const CachedMask& k, const Ref<Graph>& graph, std::span<const StridedV
     if (k.tables[i].dtype() != tables[i].dtype || k.tables[i].shape() != tables[i].shape) return false;
   if (k.graph != graph && !structurally_equal(*k.graph, *graph)) return false;
   for (size_t i = 0; i < tables.size(); ++i)
-    if (std::memcmp(k.tables[i].view_for_kernel().data, tables[i].data, static_cast<size_t>(bytes_of(tables[i]))))
+    if (std::memcmp(k.tables[i].view_for_kernel().data, tables[i].data, static_cast<size_t>(tables[i].nbytes())))
       return false;
   return true;
 }
@@ -92,7 +90,7 @@ std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<
   auto made = std::make_shared<CachedMask>(CachedMask{graph, sizes, lists, {}, 0, nullptr});
   for (const StridedView& t : tables) {
     made->tables.push_back(Tensor::from_blob(t.data, t.shape, t.dtype));
-    made->bytes += bytes_of(t);
+    made->bytes += t.nbytes();
   }
   // A mask without a list is cheap to make again: copying its tables does not pay off.
   bool keep = made->bytes <= MaskCache::kMostBytes / 2 && (lists || tables.empty());

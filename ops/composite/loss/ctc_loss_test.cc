@@ -23,7 +23,6 @@ const std::vector<std::vector<int64_t>> kTargets = {{1, 1, 77}, {2, 1, 3}, {-9, 
 // The probability of the targets, as the sum over all label sequences of this length: by its definition.
 double by_enumeration(const std::vector<double>& log_probs, int64_t n, int64_t blank) {
   double total = 0;
-  std::vector<int64_t> path(kInputs[n]);
   const auto count = static_cast<int64_t>(std::pow(kClasses, kInputs[n]));
   const std::vector<int64_t> want(kTargets[n].begin(), kTargets[n].begin() + kLengths[n]);
   for (int64_t code = 0; code < count; ++code) {

@@ -27,7 +27,7 @@ class PackedView {
   explicit PackedView(const StridedView& v) : from_(v), view_(v) {
     if (v.contiguous()) return;
     view_.strides = contiguous_strides(v.shape);
-    own_.reset(::operator new(static_cast<size_t>(v.numel() * itemsize(v.dtype)), std::align_val_t(64)));
+    own_.reset(::operator new(static_cast<size_t>(v.nbytes()), std::align_val_t(64)));
     view_.data = own_.get();
   }
   const StridedView& view() const { return view_; }

@@ -64,7 +64,7 @@ class DotProduct {
     int ends[3];  // of the groups in `dims`
     bool copy = false;
     bool gathers() const { return copy && (view.dtype == kFloat32 || is_16bit(view.dtype)); }
-    int64_t bytes() const { return copy ? (view.numel() * itemsize(view.dtype) + 63) / 64 * 64 : 0; }
+    int64_t bytes() const { return copy ? (view.nbytes() + 63) / 64 * 64 : 0; }
   };
   static Merged merge(const StridedView& in, const Shape& first, const Shape& second, const Shape& third);
   static StridedView laid_out(const StridedView& in, const Merged& m, void* scratch);

@@ -1,6 +1,5 @@
 // The logarithm of a sum of exponentials in two parts, for functions that subtract it from an element.
 #pragma once
-#include "framework/dispatch/arg.h"
 
 namespace weft::internal {
 

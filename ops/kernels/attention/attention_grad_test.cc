@@ -6,7 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/testing/attention_cases.h"
 

@@ -158,7 +158,7 @@ class Grouped {
       run.a_panel = tile.a_panel(), run.b_panel = tile.b_panel();
       run.a_source = &from_a, run.b_source = &from_b, run.a_at = row, run.b_at = col;
       run.c = epilogue_ ? nullptr : const_cast<char*>(address(out_, to)), run.out = out_.dtype, run.ldc = line;
-      run.large = large_result(out_.numel() * itemsize(out_.dtype));
+      run.large = large_result(out_.nbytes());
       run.epilogue = epilogue_, run.batch = group.index, run.row = group.first + row, run.col = col;
       run_tile(run, slot);
     }

@@ -47,7 +47,6 @@ TEST(Print, SoftmaxOfEveryLength) {
     c.extremes = false;
     cases.push_back(c);
   }
-  std::vector<KernelCase> one;
   const auto vector = compile({softmax_kernel()}, cpu()), scalar = compile({softmax_kernel()}, cpu_scalar());
   for (const KernelCase& c : cases) {
     const Outcome want = run(c, interpreted(c.kernel));

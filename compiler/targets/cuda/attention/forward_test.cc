@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/attention/testing/emulated_case.h"
-#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {

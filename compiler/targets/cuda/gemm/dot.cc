@@ -1,6 +1,5 @@
 #include "compiler/targets/cuda/gemm/dot.h"
 
-#include "framework/base/error.h"
 #include "ops/core/products/dot_product.h"
 
 namespace weft::cuda {

@@ -43,20 +43,16 @@ class Points {
     product = values(0);
   }
 
-  struct Value {
-    Tensor at;  // [kPoints], f64 or bool
-    Broadcast broadcast;
-  };
-  /// Empty if it is not a function of one element of the product and of inputs.
-  std::optional<Value> of(weft::Value v) {
+  /// [kPoints], f64 or bool; empty if it is not a function of one element of the product and of inputs.
+  std::optional<Tensor> of(Value v) {
     auto it = seen_.find(v);
     if (it == seen_.end()) it = seen_.emplace(v, evaluate(v)).first;
     return it->second;
   }
-  std::optional<std::vector<double>> numbers(weft::Value v) {
-    std::optional<Value> x = of(v);
-    if (!x || x->at.dtype() != kFloat64) return {};
-    return x->at.to_vector<double>();
+  std::optional<std::vector<double>> numbers(Value v) {
+    const std::optional<Tensor> x = of(v);
+    if (!x || x->dtype() != kFloat64) return {};
+    return x->to_vector<double>();
   }
 
   bool product_used() const { return product_used_; }
@@ -87,12 +83,12 @@ class Points {
     return {};
   }
 
-  std::optional<Value> evaluate(weft::Value v) {
+  std::optional<Tensor> evaluate(Value v) {
     const Node& n = g_.node(v);
     const TensorType& type = g_.type(v);
     if (v.node == dot_) {
       product_used_ = true;
-      return Value{tensor(product), Broadcast::full};
+      return tensor(product);
     }
     const std::optional<Broadcast> here = broadcast_of(type.shape);
     if (!here) return {};
@@ -100,32 +96,30 @@ class Points {
       if (*here == Broadcast::scalar || !is_floating(type.dtype)) return {};
       auto& list = *here == Broadcast::row ? rows : fulls;
       list.push_back({static_cast<int>(n.attrs.i("index")), values(1 + static_cast<int>(rows.size() + fulls.size()))});
-      return Value{tensor(list.back().at), *here};
+      return tensor(list.back().at);
     }
     if (n.op == &constant_op) return constant(n, type);
     if (const Placing p = n.op->placing; p == Placing::kReshape || p == Placing::kBroadcast || p == Placing::kSame) {
-      std::optional<Value> x = of(n.inputs[0]);
-      if (!x || (p == Placing::kBroadcast && !repeats_rows(g_.type(n.inputs[0]).shape, type.shape))) return {};
-      x->broadcast = *here;
-      return x;
+      if (p == Placing::kBroadcast && !repeats_rows(g_.type(n.inputs[0]).shape, type.shape)) return {};
+      return of(n.inputs[0]);
     }
     if (n.op == &cast_op)
       return is_floating(type.dtype) && is_floating(g_.type(n.inputs[0]).dtype) ? of(n.inputs[0]) : std::nullopt;
     if (!n.op->is(kPointwise)) return {};
     std::vector<Tensor> in;
-    for (weft::Value i : n.inputs) {
-      std::optional<Value> x = of(i);
+    for (Value i : n.inputs) {
+      std::optional<Tensor> x = of(i);
       if (!x) return {};
-      in.push_back(std::move(x->at));
+      in.push_back(std::move(*x));
     }
     try {
-      return Value{dispatch(*n.op, weft::internal::pointers(in), n.attrs), *here};
+      return dispatch(*n.op, weft::internal::pointers(in), n.attrs);
     } catch (const Error&) {
       return {};  // the op does not take f64
     }
   }
 
-  std::optional<Value> constant(const Node& n, const TensorType& type) const {
+  std::optional<Tensor> constant(const Node& n, const TensorType& type) const {
     if (!is_floating(type.dtype) || !n.attrs.has("value")) return {};
     const AttrValue& value = *n.attrs.find("value");
     double number = 0;
@@ -135,7 +129,7 @@ class Points {
       number = static_cast<double>(*i);
     else
       return {};
-    return Value{tensor(std::vector<double>(kPoints, number)), Broadcast::scalar};
+    return tensor(std::vector<double>(kPoints, number));
   }
 
   // Whether element i of a broadcast's result is element i % (number of elements) of its operand.
@@ -154,7 +148,7 @@ class Points {
   const int32_t dot_;
   int64_t numel_ = 0, columns_ = 1;
   bool product_used_ = false;
-  std::map<weft::Value, std::optional<Value>> seen_;
+  std::map<Value, std::optional<Tensor>> seen_;
 };
 
 using SampledFunction = std::vector<double>;

@@ -1,7 +1,5 @@
 #include "compiler/targets/cuda/nvrtc/compile.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -157,11 +155,6 @@ void run(KernelCompilation& job, const Nvrtc& n, const std::vector<std::string>&
   job.cubin = std::move(c);
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::clamp(CPU_COUNT(&set), 1, 64) : 1;
-}
-
 void run_all(std::vector<KernelCompilation>& jobs, const Nvrtc& n, const std::vector<std::string>& flags,
              const NvrtcOptions& options) {
   // Longest first, so that no long compilation starts last.
@@ -180,7 +173,7 @@ void run_all(std::vector<KernelCompilation>& jobs, const Nvrtc& n, const std::ve
       }
     }
   };
-  const size_t wanted = options.threads > 0 ? options.threads : usable_cores();
+  const size_t wanted = options.threads > 0 ? options.threads : jit::usable_cores();
   std::vector<std::thread> threads;
   for (size_t i = 1; i < std::min(wanted, jobs.size()); ++i) threads.emplace_back(work);
   work();

@@ -172,7 +172,6 @@ TEST(CudaOpLayouts, Experts) {
 }
 
 TEST(CudaOpLayouts, EightBitFloats) {
-  std::vector<Tensor> all;
   for (DType t : {kFloat8E4M3, kFloat8E5M2}) {
     Tensor every = Tensor::empty({t, Device(), Shape{256}});
     for (int i = 0; i < 256; ++i) static_cast<uint8_t*>(every.view_for_kernel().data)[i] = static_cast<uint8_t>(i);

@@ -5,7 +5,6 @@
 
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
-#include "framework/base/error.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {

@@ -53,7 +53,7 @@ class AttentionOperation final : public DeviceOperation {
       c.first = kernels_.size();
       kernels_.insert(kernels_.end(), c.operation->kernels().begin(), c.operation->kernels().end());
       c.at = workspace_;
-      workspace_ += up_to_256(in_[c.operand].numel() * itemsize(in_[c.operand].dtype));
+      workspace_ += up_to_256(in_[c.operand].nbytes());
     }
   }
 

@@ -74,7 +74,7 @@ class ProductOperation final : public DeviceOperation {
     lower.round_like_eager = options_.round_like_eager;
     const loop_ir::ValueLayout out{p.type, contiguous_strides(p.type.shape)};
     const loop_ir::Lowered low = loop_ir::lower_group(*p.body, layouts, std::array{out}, lower);
-    const ProductBuffer to = scratch(p.type.shape.numel() * itemsize(p.type.dtype));
+    const ProductBuffer to = scratch(p.type.nbytes());
     GroupLaunches launches(low, std::array{out}, properties_, alignment_, options_.approximate, &kernels_);
     const ProductBuffer own = scratch(launches.scratch_bytes());
     checks_ |= launches.checks_indices();
@@ -196,7 +196,7 @@ class ProductOperation final : public DeviceOperation {
       StridedView cast = given;
       cast.dtype = out[e.output].dtype;
       if (given.dtype != cast.dtype) {
-        bias_ = scratch(cast.numel() * itemsize(cast.dtype));
+        bias_ = scratch(cast.nbytes());
         copied_.push_back(copy_of(std::array{given}, std::array{cast}, {e.bias}, bias_));
       }
     }

@@ -61,8 +61,7 @@ class SequenceOperation final : public DeviceOperation {
             views[id][i] = out[k];
             break;
           }
-        if (buffers[id][i].kind == ValueBuffer::kScratch)
-          workspace_ += round_to_256(views[id][i].numel() * itemsize(views[id][i].dtype));
+        if (buffers[id][i].kind == ValueBuffer::kScratch) workspace_ += round_to_256(views[id][i].nbytes());
       }
       add(prepare(*n.op, n.attrs, operands, views[id], gpu, least(alignment, at), options), at, buffers[id]);
     }

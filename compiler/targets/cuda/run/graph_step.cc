@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "compiler/targets/cuda/run/fused_operation.h"
-#include "compiler/targets/cuda/run/operation_load.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/device_allocator.h"
 

@@ -10,7 +10,6 @@
 #include "compiler/targets/cuda/run/batch_operation.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "compiler/targets/cuda/testing/gpu/run_operation.h"
-#include "framework/base/error.h"
 #include "framework/dispatch/capture.h"
 #include "framework/testing/values.h"
 #include "ops/attention/flex_attention.h"

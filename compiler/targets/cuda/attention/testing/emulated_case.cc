@@ -22,7 +22,7 @@ using Operand = testing::RandomOperand;
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   const StridedView x = a.contiguous().view_for_kernel(), y = b.contiguous().view_for_kernel();
-  return x.shape == y.shape && std::memcmp(x.data, y.data, static_cast<size_t>(x.numel() * itemsize(x.dtype))) == 0;
+  return x.shape == y.shape && std::memcmp(x.data, y.data, static_cast<size_t>(x.nbytes())) == 0;
 }
 
 template <class Named>

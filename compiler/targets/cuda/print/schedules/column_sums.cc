@@ -7,7 +7,6 @@
 
 #include "compiler/targets/cuda/print/writer.h"
 #include "framework/base/str_cat.h"
-#include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
 namespace {

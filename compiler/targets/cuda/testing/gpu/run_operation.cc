@@ -32,7 +32,7 @@ OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vecto
     results.push_back(Tensor::empty(t));
     out_views.push_back(results.back().view_for_kernel());
     to.push_back(out_views.back().data);
-    poison(to.back(), t.shape.numel() * itemsize(t.dtype));
+    poison(to.back(), t.nbytes());
   }
   std::unique_ptr<DeviceOperation> operation = prepare(op, attrs, in_views, out_views, gpu.properties(), 16, options);
   DeviceOperation* one[] = {operation.get()};
