@@ -25,6 +25,7 @@ int64_t accounted(int64_t bytes) { return round_up(bytes, 64); }
 DeviceAllocator::DeviceAllocator(Gpu& gpu) : gpu_(gpu) {}
 
 DeviceAllocator::~DeviceAllocator() {
+  waiting_.clear();
   for (auto& [address, block] : blocks_)
     if (!block->before) ignore(driver().cuMemFree_v2(reinterpret_cast<CUdeviceptr>(address)));
 }
@@ -35,6 +36,7 @@ void* DeviceAllocator::allocate(int64_t bytes) {
   MutexLock lock(mutex_);
   if (limit_ > 0 && stats_.live + counted > limit_) [[unlikely]]
     out_of_memory(bytes, str_cat("the limit of ", bytes_text(limit_), " set for this device is reached"));
+  if (!waiting_.empty() && !thread_is_capturing()) settle(false);
   FreeSet& set = small ? small_ : large_;
   DeviceBlock* block = take(set, size);
   if (!block) {
@@ -93,7 +95,11 @@ DeviceAllocator::DeviceBlock* DeviceAllocator::grow(int64_t bytes, bool small) {
   // Attempt 0 allocates as planned. Attempt 1 follows the return of free memory. Attempt 2 asks for the needed bytes
   // only, and accepts any free block.
   for (int attempt = 0; attempt < 3 && r == CUDA_ERROR_OUT_OF_MEMORY; ++attempt) {
-    if (attempt == 1) return_segments();
+    if (attempt == 1) {
+      settle(true);
+      if (DeviceBlock* block = take(small ? small_ : large_, bytes)) return block;
+      return_segments();
+    }
     if (attempt == 2) {
       FreeSet& set = small ? small_ : large_;
       DeviceBlock key;
@@ -137,7 +143,24 @@ void DeviceAllocator::deallocate(void* p, int64_t bytes) {
     ignore(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block->address), 0xff, block->bytes,
                                     gpu_.stream().handle()));
   }
-  put(block);
+  if (block->used_by.empty()) return put(block);
+  waiting_.push_back({block, std::move(block->used_by), {}});
+  block->used_by.clear();
+  if (!thread_is_capturing()) mark(waiting_.back());
+}
+
+// Records the current positions of the other streams. A device that has failed runs nothing more, so there is nothing
+// to wait for; destructors call this.
+void DeviceAllocator::mark(FreedBlock& w) {
+  try {
+    for (Stream* stream : w.streams) {
+      w.events.push_back(std::make_unique<Event>(gpu_));
+      w.events.back()->record(*stream);
+    }
+  } catch (const Error&) {
+    w.events.clear();
+  }
+  w.streams.clear();
 }
 
 // Puts a block into its free set and merges it with free neighbours.
@@ -162,9 +185,27 @@ void DeviceAllocator::put(DeviceBlock* block) {
   set.insert(block);
 }
 
+// Frees blocks whose other streams are done; with `wait`, waits for them.
+void DeviceAllocator::settle(bool wait) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    bool done = true;
+    if (!it->streams.empty()) mark(*it);  // freed during a capture
+    for (auto& event : it->events) {
+      if (wait) event->synchronize();
+      done = done && (wait || event->done());
+    }
+    if (!done) {
+      ++it;
+      continue;
+    }
+    put(it->block);
+    it = waiting_.erase(it);
+  }
+}
+
 void DeviceAllocator::return_segments() {
-  // Work of the stream may still use memory that the host has freed. Do not wait for the whole device, which would break
-  // the capture of another thread.
+  // Work of this stream may still use memory that the host has freed (settle() waits for the other streams). Do not
+  // wait for the whole device, which would break the capture of another thread.
   gpu_.stream().synchronize();
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     DeviceBlock* block = it->second.get();
@@ -219,6 +260,7 @@ void DeviceAllocator::empty_cache() {
   WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: empty_cache while a graph is captured");
   MutexLock lock(mutex_);
   gpu_.make_current();
+  settle(true);
   return_segments();
 }
 void DeviceAllocator::set_poison(bool on) {
@@ -243,6 +285,15 @@ std::pair<const void*, int64_t> DeviceAllocator::holding(const void* p) const {
 void DeviceAllocator::set_name(const void* p, std::string name) {
   MutexLock lock(mutex_);
   if (DeviceBlock* block = live_block(p)) block->name = std::move(name);
+}
+
+void DeviceAllocator::used_by(const void* p, Stream& stream) {
+  if (&stream == &gpu_.stream()) return;
+  MutexLock lock(mutex_);
+  DeviceBlock* block = live_block(p);
+  WEFT_BUG_IF(!block, "not live memory of ", gpu_.device());
+  if (std::find(block->used_by.begin(), block->used_by.end(), &stream) == block->used_by.end())
+    block->used_by.push_back(&stream);
 }
 
 }  // namespace weft::cuda

@@ -104,6 +104,29 @@ TEST_F(DeviceAllocatorTest, RandomUse) {
   EXPECT_EQ(fake.allocated_bytes(), 0u);
 }
 
+TEST_F(DeviceAllocatorTest, FreedMemoryOfOtherStreamsWaits) {
+  Stream side(gpu());
+  void* a = allocator().allocate(4096);
+  fill(a, 1, 4096, side);
+  allocator().used_by(static_cast<char*>(a) + 100, side);
+  allocator().deallocate(a, 4096);
+  void* b = allocator().allocate(4096);
+  EXPECT_NE(a, b);  // the fill has not run
+  side.synchronize();
+  void* c = allocator().allocate(4096);
+  EXPECT_EQ(a, c);
+  allocator().deallocate(b, 4096);
+  allocator().deallocate(c, 4096);
+  // Returning memory to the driver waits for it too.
+  void* d = allocator().allocate(30 * kMiB);
+  fill(d, 1, 1024, side);
+  allocator().used_by(d, side);
+  allocator().deallocate(d, 30 * kMiB);
+  allocator().empty_cache();
+  EXPECT_EQ(fake.pending(), 0);
+  EXPECT_EQ(fake.allocated_bytes(), 0u);
+}
+
 TEST_F(DeviceAllocatorTest, PendingWorkIsDoneBeforeMemoryGoesToTheDriver) {
   void* a = allocator().allocate(30 * kMiB);
   fill(a, 1, 1024, gpu().stream());
@@ -200,18 +223,43 @@ TEST_F(DeviceAllocatorTest, UnderCaptureOnlyCachedMemoryIsThere) {
               "cuda: 5.0 MiB of device memory are needed while a graph is captured, but no free block is large "
               "enough; need to run "
               "the work once before, or to allocate outside of the capture");
+  });
+  allocator().deallocate(a, 4096);
+}
+
+TEST_F(DeviceAllocatorTest, OtherStreamsUnderCapture) {
+  Stream side(gpu());
+  void* a = allocator().allocate(4096);
+  void* b = allocator().allocate(4096);
+  fill(b, 1, 4096, side);
+  allocator().used_by(b, side);
+  allocator().deallocate(b, 4096);  // waits for the fill
+  GraphReplay g = GraphReplay::capture(gpu().stream(), [&] {
     EXPECT_TRUE(thread_is_capturing());
+    side.wait(gpu().stream());
+    fill(a, 0, 4096, side);
+    allocator().used_by(a, side);
+    allocator().deallocate(a, 4096);
+    void* c = allocator().allocate(4096);  // neither: events cannot be queried now
+    EXPECT_TRUE(c != a && c != b);
+    allocator().deallocate(c, 4096);
     EXPECT_EQ(error_of([&] { gpu().pinned().take(1); }),
               "cuda: copying between host and device while a graph is captured; need to do so before or after");
     EXPECT_EQ(error_of([&] { allocator().empty_cache(); }), "cuda: empty_cache while a graph is captured");
+    gpu().stream().wait(side);
   });
   EXPECT_FALSE(thread_is_capturing());
-  allocator().deallocate(a, 4096);
+  side.synchronize();
+  allocator().deallocate(allocator().allocate(64), 64);  // settles the waiting blocks
+  allocator().empty_cache();
+  EXPECT_EQ(fake.allocated_bytes(), 0u);
 }
 
 TEST_F(DeviceAllocatorTest, ADeviceThatFailedStillTakesItsMemoryBack) {
   fake.add_kernel("k", {});
+  Stream side(gpu());
   void* a = allocator().allocate(4096);
+  allocator().used_by(a, side);
   {
     auto module = CudaModule::load(gpu(), std::string_view("x"), "k");
     fake.fail_launch_after(0, CUDA_ERROR_LAUNCH_FAILED);
