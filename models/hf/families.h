@@ -13,8 +13,7 @@ std::vector<std::string> family_names();
 /// The family named `name`, or null.
 const nn::ModelFamily* find_family(std::string_view name);
 
-/// The family named `name`. Throws kInvalidArgument with the names of all families if there is none; the sentence begins
-/// with `what`.
+/// The family named `name`. Throws kInvalidArgument "WHAT is 'NAME'; need one of" and all names if there is none.
 const nn::ModelFamily& family_named(std::string_view name, std::string_view what);
 
 }  // namespace weft
