@@ -63,7 +63,7 @@ Fixture load_fixture(const std::string& name) {
     else
       config[field] = text;
   }
-  f.model = family_named(family, str_cat(path, ": family")).make(config);
+  f.model = family_named(family, str_cat(name, ": family")).make(config);
   nn::StateDict parameters;
   for (const io::TensorInfo& info : file.tensors()) {
     if (info.name.starts_with("param.")) parameters[info.name.substr(6)] = read(file, info.name);
