@@ -11,7 +11,8 @@
 //   pack_bf16(lo, hi) pack_f16(lo, hi)   two f32 rounded into a uint32_t, lo in the low half; NaN becomes 0x7fff
 //   bf16_lo(v) bf16_hi(v) f16_lo f16_hi  the two halves of such a uint32_t
 //   to_tf32(x)                           bits for mma_tf32, rounded to nearest, ties away
-//   exp2_fast rcp_fast                   one instruction: 2 ulp, 1 ulp; denormal operands and results are 0
+//   exp2_fast log2_fast rcp_fast tanh_approx    one instruction: 2 ulp, 2^-22 absolute near 1, 1 ulp, 2^-11 relative;
+//                                        the first three treat denormal operands and results as 0
 //   Shared<T> t = shared_at<T>(byte)     T elements of the dynamic shared memory; t[i] reads and writes (write
 //                                        `const T x = t[i]`, not auto: the emulation returns a proxy)
 //   load_shared16(t, i) store_shared16(t, i, uint4)    16 aligned bytes, starting at element i
@@ -22,11 +23,11 @@
 //   raise_flag(int* flag)                writes 1; several threads may do it; read after the launch, no other access
 //                                        may race
 //   shfl_xor(v, mask) shfl_down(v, n) shfl_up(v, n) shfl(v, lane) ballot(p) any(p) all(p)     all 32 lanes take part
-//   warp_sum(v)                          a butterfly: every lane gets the same bits
+//   warp_sum(v) warp_max(v) warp_min(v)  butterflies: every lane gets the same bits
 //   barrier_sync(id, threads) barrier_arrive(id, threads)     named barriers, id 1 to 15, threads a multiple of 32
 // sm_80:
-//   ldmatrix_x4(r, t, element) ldmatrix_x4_trans    8x8 tiles of 16 bits: `element` of lane l is the first element of
-//                                        row l % 8 of tile l / 8 (16 bytes)
+//   ldmatrix_x4(r, t, element) ldmatrix_x4_trans, ldmatrix_x2(r, t, element) ldmatrix_x2_trans    8x8 tiles of 16 bits:
+//                                        `element` of lane l is the first element of row l % 8 of tile l / 8 (16 bytes)
 //   mma_bf16(d, a, b) mma_f16            d[4] += a[4] b[2], m16n8k16; mma_tf32: m16n8k8. Layouts as in the PTX ISA
 //   cp_async16(t, element, src, valid)   16 bytes from global memory; zeros if not valid (src is not read)
 //   cp_async_commit() cp_async_wait<N>() until at most N of this thread's groups are in flight
@@ -38,10 +39,12 @@
 //                                        ... (1 on a new mbarrier returns at once); acquires
 //   fence_mbarrier_init()                after mbarrier_init, before other threads or TMA use it
 //   fence_async_shared()                 after writing shared memory that TMA or WGMMA will read, before the barrier
-//   TensorMap (alignas 64, 128 bytes, in the parameter struct)
-//   tma_load_2d(t, element, m, b, i, c0, c1) tma_load_4d    the map's box at those coordinates (c0 is the innermost
+//   TensorMap (alignas 64, 128 bytes, in the parameter struct), tma_prefetch(m)
+//   tma_load_2d(t, element, m, b, i, c0, c1) ... tma_load_5d    the map's box at those coordinates (c0 is the innermost
 //                                        dim) to element of t, zeros out of bounds; its bytes count at mbarrier b[i]
-//   swizzle128(byte)                     the place of a tile's byte under a swizzling TMA (the tile starts at 0 modulo
+//   tma_store_2d(m, t, element, c0, c1) ... tma_store_5d, tma_store_commit(), tma_store_wait<N>()    the reverse;
+//                                        the wait: until at most N groups still read shared memory
+//   swizzle128(byte) swizzle64 swizzle32 the place of a tile's byte under a swizzling TMA (the tile starts at 0 modulo
 //                                        1024)
 // sm_90a: 128 threads (a warpgroup) execute each one together
 //   wgmma_fence() wgmma_commit() wgmma_wait<N>()    before the first wgmma and after accesses to its registers; ends a

@@ -43,7 +43,7 @@ std::vector<Kernel> kernels() {
   s += from_bf16(to_bf16(x)) + from_f16(to_f16(y)) + round_bf16(x) + round_f16(y);
   uint32_t bits = pack_bf16(x, y) ^ pack_f16(y, x) ^ to_tf32(s);
   s += bf16_lo(bits) + bf16_hi(bits) + f16_lo(bits) + f16_hi(bits);
-  s += exp2_fast(x) + rcp_fast(x);
+  s += exp2_fast(x) + log2_fast(x) + rcp_fast(x) + tanh_approx(x);
   double d = p.d[t];
   d += w_exp(d) + w_expm1(d) + w_log(d) + w_log1p(d) + w_sin(d) + w_cos(d) + w_tanh(d) + w_erf(d) + w_sqrt(d);
   d += w_floor(d) + w_ceil(d) + w_round(d) + w_sign(d) + w_relu(d) + w_max(d, 1.0) + w_min(d, 2.0) + w_rsqrt(d);
@@ -67,10 +67,10 @@ std::vector<Kernel> kernels() {
   const float4 g = load_global<float4>(p.v + t);
   store_global(p.v + 128 + t, make_uint4(v.x, v.y, bits, 1u));
   store_global(p.f + 2 * t, load_global<uint2>(p.v + t));
-  s = shfl_xor(s, 1) + shfl_down(s, 2) + shfl_up(s, 3) + shfl(s, 4) + warp_sum(g.x);
+  s = shfl_xor(s, 1) + shfl_down(s, 2) + shfl_up(s, 3) + shfl(s, 4) + warp_sum(g.x) + warp_max(g.y) + warp_min(g.z);
   d = shfl_xor(d, 1) + warp_sum(d);
-  n = shfl_xor(n, 1) + shfl_down((uint64_t)n, 1) + (int64)shfl((int32_t)n, 0) + shfl_up((uint32_t)n, 1);
-  n += ballot(x > 0.0f) + any(x > 1.0f) + all(x > 2.0f) + swizzle128(t);
+  n = shfl_xor(n, 1) + warp_max(n) + shfl_down((uint64_t)n, 1) + (int64)shfl((int32_t)n, 0) + shfl_up((uint32_t)n, 1);
+  n += ballot(x > 0.0f) + any(x > 1.0f) + all(x > 2.0f) + swizzle128(t) + swizzle64(t) + swizzle32(t);
   barrier_sync(1, 64 + 64);
   if (t < 64) barrier_sync(2, 128);
   if (t >= 64) barrier_arrive(2, 128);
@@ -86,19 +86,22 @@ std::vector<Kernel> kernels() {
   cp_async_wait<1>();
   cp_async_wait<0>();
   __syncthreads();
-  uint32_t a[4], b[2] = {1u, 2u}, c[4];
+  uint32_t a[4], b[2], c[4], e[2];
   ldmatrix_x4(a, s, (t & 31) * 8);
   ldmatrix_x4_trans(c, s, (t & 31) * 8);
+  ldmatrix_x2(b, s, (t & 15) * 8);
+  ldmatrix_x2_trans(e, s, (t & 15) * 8);
   float d[4] = {0.0f, 1.0f, 2.0f, 3.0f};
   mma_bf16(d, a, b);
-  mma_f16(d, c, b);
-  mma_tf32(d, a, b);
+  mma_f16(d, c, e);
+  mma_tf32(d, a, e);
   for (int i = 0; i < 4; ++i) p.f[t * 4 + i] = d[i];
 )";
   std::string sm90 = R"(
   Shared<uint64_t> b = shared_at<uint64_t>(0);
   Shared<uint16_t> s = shared_at<uint16_t>(1024);
   if (t == 0) {
+    tma_prefetch(p.m);
     mbarrier_init(b, 0, 1);
     mbarrier_init(b, 1, 128);
     fence_mbarrier_init();
@@ -106,14 +109,25 @@ std::vector<Kernel> kernels() {
   __syncthreads();
   mbarrier_arrive(b, 1);
   if (t == 0) {
-    mbarrier_expect(b, 0, 2 * 64);
+    mbarrier_expect(b, 0, 4 * 64);
     tma_load_2d(s, 0, p.m, b, 0, 1, 2);
-    tma_load_4d(s, 64, p.m, b, 0, 1, 2, 3, 4);
+    tma_load_3d(s, 64, p.m, b, 0, 1, 2, 3);
+    tma_load_4d(s, 128, p.m, b, 0, 1, 2, 3, 4);
+    tma_load_5d(s, 192, p.m, b, 0, 1, 2, 3, 4, 5);
   }
   mbarrier_wait(b, 0, 0);
   mbarrier_wait(b, 1, 0);
   s[t] = (uint16_t)(s[t] + 1);
   fence_async_shared();
+  __syncthreads();
+  if (t == 0) {
+    tma_store_2d(p.m, s, 0, 1, 2);
+    tma_store_3d(p.m, s, 0, 1, 2, 3);
+    tma_store_4d(p.m, s, 0, 1, 2, 3, 4);
+    tma_store_5d(p.m, s, 0, 1, 2, 3, 4, 5);
+    tma_store_commit();
+    tma_store_wait<0>();
+  }
 )";
   std::vector<Kernel> all = {with("every_word", base, 80), with("tensor_intrinsics", sm80, 80),
                              with("async_intrinsics", sm90, 90)};

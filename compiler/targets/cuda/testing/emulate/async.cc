@@ -185,6 +185,42 @@ bool Block::finish_load() {
   return true;
 }
 
+void Block::tma_store(const void* map, int offset, int dims, const int* at, int line) {
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0)
+    fail("TMA with a TensorMap that is not at a multiple of 64 bytes", line);
+  EmulatedMap m;
+  std::memcpy(&m, map, sizeof m);
+  must(wrong_map(m, dims, offset), line);
+  const int bytes = box_bytes(m);
+  Clocks& clocks = shadow_.clocks();
+  must(shadow_.read_async(running_, clocks.store_engine(), offset, bytes, line), line);
+  for_box(m, at, offset, [&](int from, const char* to) {
+    if (!to) return;
+    global(to, m.element_bytes, true, line);
+    std::memcpy(const_cast<char*>(to), shadow_.at(offset + from), m.element_bytes);
+  });
+  shadow_.hold(offset, bytes, 1);
+  fibers_[running_].held.push_back({fibers_[running_].stores, offset, bytes, clocks.advance(clocks.store_engine())});
+}
+
+void Block::tma_store_wait(int groups, bool commit) {
+  Fiber& f = fibers_[running_];
+  if (commit) {
+    ++f.stores;
+    return;
+  }
+  size_t kept = 0;
+  for (const Held& h : f.held) {
+    if (h.group >= f.stores - groups) {
+      f.held[kept++] = h;
+      continue;
+    }
+    shadow_.hold(h.offset, h.bytes, -1);
+    shadow_.clocks().learn(running_, shadow_.clocks().store_engine(), h.epoch);
+  }
+  f.held.resize(kept);
+}
+
 void encode_tensor_map(void* map128, int element_bytes, const void* base, std::span<const uint64_t> extents,
                        std::span<const uint64_t> strides, std::span<const uint32_t> box, int swizzle_bytes) {
   EmulatedMap m;

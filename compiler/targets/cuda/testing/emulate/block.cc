@@ -52,6 +52,10 @@ abi::Host host_of(const FiberStacks& own) {
       [](int offset, const void* map, int mbarrier, int dims, const int* at, int line) {
         guarded([&] { g_block->tma_load(offset, map, mbarrier, dims, at, line); });
       },
+      [](const void* map, int offset, int dims, const int* at, int line) {
+        guarded([&] { g_block->tma_store(map, offset, dims, at, line); });
+      },
+      [](int groups, int commit) { guarded([&] { g_block->tma_store_wait(groups, commit != 0); }); },
       [](int line) { guarded([&] { g_block->poisoned(line); }); },
       [](const void* p, int bytes, int line) { guarded([&] { g_block->misaligned(p, bytes, line); }); },
       reinterpret_cast<unsigned long>(own.begin()),
@@ -144,8 +148,9 @@ void Block::begin_block(uint32_t x, uint32_t y, uint32_t z) {
     Fiber& f = fibers_[t];
     f.abi->block = {x, y, z};
     f.why = Why::kRuns;
-    f.group = 0;
+    f.group = f.stores = 0;
     f.copies.clear();
+    f.held.clear();
     f.sp = stacks_.start(t, [] { g_block->run_thread(); });
   }
 }

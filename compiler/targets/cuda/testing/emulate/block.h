@@ -50,6 +50,8 @@ class Block {
   void mbarrier_arrive(int offset, int bytes, int line);
   void mbarrier_wait(int offset, int parity, int line);
   void tma_load(int offset, const void* map, int mbarrier, int dims, const int* at, int line);
+  void tma_store(const void* map, int offset, int dims, const int* at, int line);
+  void tma_store_wait(int groups, bool commit);
   void fence(int kind);
   [[noreturn]] void poisoned(int line);
   [[noreturn]] void misaligned(const void* p, int bytes, int line);
@@ -65,14 +67,19 @@ class Block {
     int offset, group;
     const void* src;  // null: zeros
   };
+  struct Held {
+    int group, offset, bytes;
+    uint32_t epoch = 0;
+  };
   struct Fiber {
     void* sp = nullptr;
     abi::Thread* abi = nullptr;
     Why why = Why::kRuns;
     int at = 0, parity = 0, line = 0;  // id of the barrier or offset of the mbarrier
     const char* word = "";
-    int group = 0;  // groups of cp_async that were started
+    int group = 0, stores = 0;  // groups of cp_async and of TMA stores that were started
     std::vector<Copy> copies;
+    std::vector<Held> held;  // by TMA stores
   };
   struct Group {  // a warp or a warpgroup at a collective intrinsic
     int arrived = 0, first = 0;
@@ -99,9 +106,6 @@ class Block {
     int n = 0, group = 0;
     std::vector<float> sums;        // 64 x n
     std::vector<float*> registers;  // per lane
-  };
-  struct Held {
-    int group, offset, bytes;
   };
   struct Warpgroup {
     int group = 0, line = 0;

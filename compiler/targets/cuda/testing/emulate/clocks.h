@@ -1,6 +1,6 @@
 // Happens-before among the threads of a block, as vector clocks. Besides the threads there are agents: the copy
-// engine (TMA), and the tensor core of each warpgroup. A barrier of the whole block starts a new age, which is ordered
-// after everything before it. So clocks record only events within an age.
+// engine's loads and stores (TMA), and the tensor core of each warpgroup. A barrier of the whole block starts a new
+// age, which is ordered after everything before it. So clocks record only events within an age.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,7 @@ class Clocks {
 
   void begin_launch(int threads) {
     threads_ = threads;
-    width_ = (threads + 9 + 15) / 16 * 16;
+    width_ = (threads + 10 + 15) / 16 * 16;
     epoch_.assign(width_, 1);
     seen_.assign(static_cast<size_t>(threads) * width_, 0);
     row_age_.assign(threads, 0);
@@ -32,6 +32,7 @@ class Clocks {
   /// Orders everything before after everything that follows.
   void sync_all() { ++age_; }
   int copy_engine() const { return threads_; }
+  int store_engine() const { return threads_ + 9; }
   int tensor_core(int warpgroup) const { return threads_ + 1 + warpgroup; }
 
   Stamp now(int who) const { return uint64_t{age_} << 40 | uint64_t(who) << 28 | epoch_[who]; }

@@ -76,7 +76,7 @@ TEST(Emulate, WarpWords) {
   const float other = s[63 - t];
   float v = warp_sum(other) + 1000.0f * shfl_down((float)t, 3) + 100.0f * shfl_up((float)t, 31);
   v += (any(t == 40) ? 0.25f : 0.0f) + (all(t != 40) ? 0.5f : 0.0f) + (float)(ballot(t % 32 < 4) == 15u) * 0.125f;
-  p.f[t] = v + 1e6f * shfl(other, 5);
+  p.f[t] = v + 1e6f * shfl(other, 5) - warp_max(other) + warp_min(other);
   p.f[64 + t] = (float)(shfl_xor((double)t, 9) + (double)shfl((int64)t << 40, 3) / 1099511627776.0);)"));
   EXPECT_EQ(r.error, "");
   for (int t = 0; t < 64; ++t) {
@@ -84,7 +84,7 @@ TEST(Emulate, WarpWords) {
     const float down = static_cast<float>(l + 3 < 32 ? t + 3 : t), up = static_cast<float>(l == 31 ? t - 31 : t);
     float v = (o0 * 32 - 496.0f) + 1000 * down + 100 * up;
     v += (w == 1 ? 0.25f : 0) + (w == 0 ? 0.5f : 0) + 0.125f;
-    EXPECT_EQ(r.f[t], v + 1e6f * (o0 - 5)) << t;
+    EXPECT_EQ(r.f[t], v + 1e6f * (o0 - 5) - o0 + (o0 - 31)) << t;
     EXPECT_EQ(r.f[64 + t], (t ^ 9) + 32 * w + 3) << t;
   }
 }
@@ -94,9 +94,11 @@ TEST(Emulate, LdmatrixOfTilesAndTransposedTiles) {
   Shared<uint16_t> s = shared_at<uint16_t>(0);
   for (int i = 0; i < 8; ++i) s[t * 8 + i] = (uint16_t)(t * 8 + i);
   __syncwarp();
-  uint32_t a[4], b[4];
+  uint32_t a[4], b[4], c[2], d[2];
   ldmatrix_x4(a, s, t * 8);
   ldmatrix_x4_trans(b, s, t * 8);
+  ldmatrix_x2(c, s, t * 8 % 128);
+  ldmatrix_x2_trans(d, s, t * 8 % 128);
   int wrong = 0;
   for (int m = 0; m < 4; ++m)
     for (int h = 0; h < 2; ++h) {
@@ -104,6 +106,7 @@ TEST(Emulate, LdmatrixOfTilesAndTransposedTiles) {
       const int plain = 64 * m + 8 * (t / 4) + t % 4 * 2 + h, trans = 64 * m + 8 * (t % 4 * 2 + h) + t / 4;
       wrong += (a[m] >> 16 * h & 0xffff) != plain;
       wrong += (b[m] >> 16 * h & 0xffff) != trans;
+      if (m < 2) wrong += ((c[m] >> 16 * h & 0xffff) != plain) + ((d[m] >> 16 * h & 0xffff) != trans);
     }
   p.f[t] = (float)wrong;)",
                                32));

@@ -26,9 +26,9 @@ std::string Shadow::where(const char* does, int offset, int bytes) const {
 
 std::string Shadow::other(Clocks::Stamp s, const char* did, int line) const {
   const int w = Clocks::who(s), threads = const_cast<Shadow*>(this)->clocks_.copy_engine();
-  const std::string who = w < threads    ? str_cat("thread ", w)
-                          : w == threads ? "TMA"
-                                         : str_cat("warpgroup ", w - threads - 1, "'s wgmma");
+  const std::string who = w < threads                        ? str_cat("thread ", w)
+                          : w == threads || w == threads + 9 ? "TMA"
+                                                             : str_cat("warpgroup ", w - threads - 1, "'s wgmma");
   return str_cat(who, " ", did, " (line ", line, ")");
 }
 
@@ -105,7 +105,7 @@ inline bool Shadow::may_write(const Cell& c, int mask, int t) {
 std::string Shadow::wrong_write(const Cell& c, int mask, int t, const char* does, int offset, int bytes) {
   const std::string what = where(does, offset, bytes);
   if (c.pending) return str_cat(what, ", ", trouble(c));
-  if (c.held) return str_cat(what, ", which a wgmma (line ", c.read_line, ") still reads: no wait for it");
+  if (c.held) return str_cat(what, ", which a wgmma or TMA store (line ", c.read_line, ") still reads: no wait for it");
   if ((c.last_write & mask) && !clocks_.ordered(c.write, t))
     return str_cat(what, ", which ", other(c.write, "wrote", c.write_line), " with no barrier between");
   const Clocks::Stamp r = c.reads[0] && !clocks_.ordered(c.reads[0], t) ? c.reads[0] : c.reads[1];

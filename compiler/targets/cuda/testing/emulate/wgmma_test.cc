@@ -224,7 +224,7 @@ TEST(Registers, ABlockHasNoMoreThanItsOwn) {
   EXPECT_NE(run(24, 240, "threadIdx.x < 32").find("threads of a warpgroup part"), std::string::npos);
 }
 
-TEST(Tma, BoxesBeyondTheTensor) {
+TEST(Tma, BoxesBeyondTheTensorAndStores) {
   Kernel k;
   k.symbol = "move";
   k.threads = 32;
@@ -241,32 +241,44 @@ extern "C" __global__ void __launch_bounds__(32) move(const __grid_constant__ P 
     mbarrier_init(b, 0, 1);
     fence_mbarrier_init();
     mbarrier_expect(b, 0, 3 * 2 * 4 * 4);
-    tma_load_4d(s, 0, p.a, b, 0, 2, -1, 1, 0);
+    tma_load_3d(s, 0, p.a, b, 0, 2, -1, 1);
   }
   __syncwarp();
   mbarrier_wait(b, 0, 0);
-  if (threadIdx.x < 24) p.c[threadIdx.x] = s[threadIdx.x];
+  if (threadIdx.x < 24) s[threadIdx.x] += 1000.0f;
+  fence_async_shared();
+  __syncwarp();
+  if (threadIdx.x == 0) {
+    tma_store_3d(p.b, s, 0, 2, -1, 1);
+    tma_store_commit();
+    tma_store_wait<0>();
+    s[0] = 0.0f;
+  }
 }
 )";
-  // Extents 4, 3, 3, 1, innermost first; a box 4 x 2 x 3 x 1 from (2, -1, 1, 0).
-  std::vector<float> in(36), out(24, -1);
-  for (int i = 0; i < 36; ++i) in[i] = static_cast<float>(i + 1);
-  const uint64_t extents[] = {4, 3, 3, 1}, strides[] = {16, 48, 144};
-  const uint32_t box[] = {4, 2, 3, 1};
+  // Extents 4, 3, 3, innermost first; boxes 4 x 2 x 3 from (2, -1, 1).
+  std::vector<float> in(36), out(36, -1);
+  for (int i = 0; i < 36; ++i) in[i] = static_cast<float>(i);
+  const uint64_t extents[] = {4, 3, 3}, strides[] = {16, 48};
+  const uint32_t box[] = {4, 2, 3};
   Params p{};
   encode_tensor_map(p.a, 4, in.data(), extents, strides, box, 0);
-  p.c = out.data();
+  encode_tensor_map(p.b, 4, out.data(), extents, strides, box, 0);
   Emulated e({&k, 1});
   e.launch("move", {}, p);
   for (int z = 0; z < 3; ++z)
-    for (int y = 0; y < 2; ++y)
+    for (int y = 0; y < 3; ++y)
       for (int x = 0; x < 4; ++x) {
-        const bool inside = x < 2 && y == 1 && z < 2;
-        EXPECT_EQ(out[(z * 2 + y) * 4 + x], inside ? (z + 1) * 12 + x + 3 : 0) << x << ", " << y << ", " << z;
+        const int i = (z * 3 + y) * 4 + x;
+        EXPECT_EQ(out[i], x >= 2 && y == 0 && z >= 1 ? i + 1000 : -1) << x << ", " << y << ", " << z;
       }
-  const uint64_t odd[] = {8, 48, 144};
+  const size_t at = k.text.find("tma_store_wait<0>();");
+  k.text.erase(at, 20);
+  Emulated early({&k, 1});
+  EXPECT_THROW(early.launch("move", {}, p), Error);
+  const uint64_t odd[] = {8, 48};
   EXPECT_THROW(encode_tensor_map(p.a, 4, in.data(), extents, odd, box, 0), Error);
-  EXPECT_THROW(encode_tensor_map(p.a, 4, in.data(), extents, strides, std::vector<uint32_t>{64, 2, 3, 1}, 128), Error);
+  EXPECT_THROW(encode_tensor_map(p.a, 4, in.data(), extents, strides, std::vector<uint32_t>{64, 2, 3}, 128), Error);
 }
 
 TEST(Tma, TheFakeDriversMapsAreTheSame) {
