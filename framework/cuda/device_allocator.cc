@@ -119,6 +119,7 @@ DeviceAllocator::DeviceBlock* DeviceAllocator::grow(int64_t bytes, bool small) {
       out->address = reinterpret_cast<char*>(p);
       out->bytes = size;
       out->small = small;
+      reserved_ += size;
       stats_.cached += size;
       ++stats_.system_allocations;
       blocks_[out->address] = std::move(block);
@@ -215,6 +216,7 @@ void DeviceAllocator::return_segments() {
     }
     (block->small ? small_ : large_).erase(block);
     check(driver().cuMemFree_v2(reinterpret_cast<CUdeviceptr>(block->address)), "freeing memory of ", gpu_.device());
+    reserved_ -= block->bytes;
     stats_.cached -= block->bytes;
     it = blocks_.erase(it);
   }
@@ -266,6 +268,10 @@ void DeviceAllocator::empty_cache() {
 void DeviceAllocator::set_poison(bool on) {
   MutexLock lock(mutex_);
   poison_ = on;
+}
+int64_t DeviceAllocator::reserved() const {
+  MutexLock lock(mutex_);
+  return reserved_;
 }
 
 DeviceAllocator::DeviceBlock* DeviceAllocator::live_block(const void* p) const {

@@ -43,6 +43,8 @@ class DeviceAllocator final : public Allocator {
   void set_name(const void* p, std::string name);
   /// Fills freed blocks with 0xFF bytes, in stream order, so that a use after free shows. For tests.
   void set_poison(bool on);
+  /// Bytes held from the driver, free or live.
+  int64_t reserved() const;
 
  private:
   struct DeviceBlock {
@@ -80,6 +82,7 @@ class DeviceAllocator final : public Allocator {
   mutable Mutex mutex_;
   MemoryStats stats_ WEFT_GUARDED_BY(mutex_);
   int64_t limit_ WEFT_GUARDED_BY(mutex_) = 0;
+  int64_t reserved_ WEFT_GUARDED_BY(mutex_) = 0;
   bool poison_ WEFT_GUARDED_BY(mutex_) = false;
   FreeSet small_ WEFT_GUARDED_BY(mutex_), large_ WEFT_GUARDED_BY(mutex_);
   std::map<char*, std::unique_ptr<DeviceBlock>> blocks_ WEFT_GUARDED_BY(mutex_);  // all, by address

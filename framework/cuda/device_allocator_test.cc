@@ -48,6 +48,7 @@ TEST_F(DeviceAllocatorTest, CountsAndReuses) {
   allocator().empty_cache();
   EXPECT_EQ(fake.allocated_bytes(), 0u);
   EXPECT_EQ(allocator().stats().cached, 0);
+  EXPECT_EQ(allocator().reserved(), 0);
 }
 
 TEST_F(DeviceAllocatorTest, KnowsItsLiveBlocks) {
@@ -281,8 +282,11 @@ TEST_F(DeviceAllocatorTest, PinnedBlocksWaitForTheirCopies) {
   gpu().stream().synchronize();
   void* c = pool.take(8192);
   EXPECT_EQ(a, c);
+  EXPECT_EQ(pool.reserved(), 2 * 8192);
   pool.give_back(b);
   pool.give_back(c);
+  pool.empty_cache();
+  EXPECT_EQ(pool.reserved(), 0);
   allocator().deallocate(d, 8192);
 }
 

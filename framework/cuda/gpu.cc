@@ -89,6 +89,7 @@ GpuProperties gpu_properties(int index) {
   };
   p.sm = 10 * get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   p.multiprocessors = get(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  p.warp = get(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
   p.grid_x = get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
   p.grid_y = get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y);
   p.grid_z = get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z);

@@ -21,6 +21,7 @@ struct GpuProperties {
   int sm = 0;           // compute capability times 10: 90
   int multiprocessors = 0;
   int64_t memory = 0;
+  int warp = 32;
   int64_t grid_x = 0, grid_y = 0, grid_z = 0;  // maximum blocks per dimension
   int shared_per_block = 0;                    // by default
   int shared_per_block_optin = 0;              // maximum, if requested

@@ -57,4 +57,25 @@ void PinnedPool::settle() {
   }
 }
 
+void PinnedPool::empty_cache() {
+  MutexLock lock(mutex_);
+  gpu_.make_current();
+  for (Waiting& w : waiting_) w.event->synchronize();
+  settle();
+  for (auto& [size, list] : free_) {
+    for (void* p : list) {
+      check(driver().cuMemFreeHost(p), "unpinning host memory");
+      blocks_.erase(p);
+    }
+    list.clear();
+  }
+}
+
+int64_t PinnedPool::reserved() const {
+  MutexLock lock(mutex_);
+  int64_t n = 0;
+  for (auto& [p, bytes] : blocks_) n += bytes;
+  return n;
+}
+
 }  // namespace weft::cuda

@@ -23,6 +23,10 @@ class PinnedPool {
   void give_back(void* p, Stream& stream);
   /// Returns a block that nothing uses any more.
   void give_back(void* p);
+  /// Unpins the blocks that are not in use.
+  void empty_cache();
+  /// Pinned bytes, in use or not.
+  int64_t reserved() const;
 
  private:
   struct Waiting {
@@ -32,7 +36,7 @@ class PinnedPool {
   void settle() WEFT_REQUIRES(mutex_);
 
   Gpu& gpu_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<void*, int64_t> blocks_ WEFT_GUARDED_BY(mutex_);             // all, with their sizes
   std::map<int64_t, std::vector<void*>> free_ WEFT_GUARDED_BY(mutex_);  // by size
   std::deque<Waiting> waiting_ WEFT_GUARDED_BY(mutex_);
