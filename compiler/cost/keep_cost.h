@@ -45,6 +45,7 @@ class KeepCosts {
   explicit KeepCosts(const Graph& g, int64_t small = 4096);
   const NodeCost& node(int32_t id) const { return nodes_[id]; }
   const ValueCost& value(Value v) const { return values_[first_[v.node] + v.index]; }
+  const Machine& machine() const { return machine_; }
   /// Seconds that a cost stands for.
   double seconds(int64_t cost) const {
     return static_cast<double>(cost) / kCostPerByte / (machine_.bytes * machine_.reached);

@@ -275,6 +275,7 @@ TEST(KeepCosts, AreThoseOfTheGraphsDevice) {
         capture_graph([](std::span<const Tensor> x) { return std::vector{matmul(x[0], x[1])}; }, std::vector{t, t});
     const KeepCosts costs(*g);
     const Machine& m = planned_machine(device.type);
+    EXPECT_EQ(&costs.machine(), &m);
     int32_t product = 0;
     while (!g->node(product).op->is(kContraction)) ++product;
     const double bytes = 2.0 * 1024 * 1024 * 1024 * m.bytes / m.products16 + m.launch * m.bytes * m.reached;

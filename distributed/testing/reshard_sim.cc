@@ -14,6 +14,12 @@ using dist::Seg;
 using dist::SegLayout;
 using dist::SpecPart;
 
+const char* to_string(Move m) {
+  static constexpr const char* kNames[] = {"slice",      "make-pending", "reduce-scatter",  "all-reduce",
+                                           "all-to-all", "all-gather",   "all-to-all rows", "impossible"};
+  return kNames[static_cast<int>(m)];
+}
+
 namespace {
 
 Seg seg(const SpecPart& p) { return {p.extent, p.axes, p.layout}; }
@@ -162,7 +168,7 @@ class Simulation {
       }
       case Move::kRows:
       case Move::kNever:
-        WEFT_BUG_IF(true, "reshard: move ", static_cast<int>(step.move), " is no move of a plain tensor");
+        WEFT_BUG_IF(true, "reshard: ", to_string(step.move), " is no move of a plain tensor");
     }
   }
 

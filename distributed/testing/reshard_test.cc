@@ -53,9 +53,8 @@ void all_pairs(const Mesh& mesh, const Shape& shape, size_t stride, bool maxima)
       if (why.empty()) continue;
       ++failures;
       std::string steps;
-      for (Move m : moves(stages)) steps += str_cat(" ", static_cast<int>(m));
-      ADD_FAILURE() << to_string(mesh, all[i]) << " to " << to_string(mesh, all[j]) << ", moves" << steps << ": "
-                    << why;
+      for (Move m : moves(stages)) steps += str_cat(" ", to_string(m));
+      ADD_FAILURE() << to_string(mesh, all[i]) << " to " << to_string(mesh, all[j]) << ":" << steps << ": " << why;
     }
   }
   ::testing::Test::RecordProperty("specs", static_cast<int>(all.size()));

@@ -14,6 +14,6 @@ std::vector<std::string> family_names();
 const nn::ModelFamily* find_family(std::string_view name);
 
 /// The family named `name`. Throws kInvalidArgument "WHAT is 'NAME'; need one of" and all names if there is none.
-const nn::ModelFamily& family_named(std::string_view name, std::string_view what);
+const nn::ModelFamily& family_named(std::string_view name, std::string_view what = "the model family");
 
 }  // namespace weft

@@ -33,7 +33,7 @@ void write(const std::string& path, const std::string& text) {  // without the s
 }
 
 nn::ConfigMap small(const std::string& family) {
-  nn::ConfigMap config = family_named(family, "test").preset(family_named(family, "test").default_preset);
+  nn::ConfigMap config = family_named(family).preset(family_named(family).default_preset);
   const nn::ConfigMap changes{{"vocab", "7"}, {"layers", "2"}, {"heads", "2"},
                               {"dim", "8"},   {"ffn", "4"},    {"context", "6"}};
   for (const auto& [field, value] : changes) config[field] = value;
@@ -43,7 +43,7 @@ nn::ConfigMap small(const std::string& family) {
 
 // A checkpoint of a small model in `dir`; returns its folder.
 std::string saved(const std::string& dir, const std::string& family) {
-  const auto model = family_named(family, "test").make(small(family));
+  const auto model = family_named(family).make(small(family));
   const TrainState state{
       .step = 3, .samples = 12, .seed = 7, .family = family, .model = model->config(), .run = {{"lr", "0.01"}}};
   return train::save_checkpoint(dir, state, model->named_cells(), {}, 0);
@@ -59,7 +59,7 @@ std::string with_field(const std::string& text, const std::string& field, const 
 }
 
 std::string error_of_load(const std::string& family, const std::string& folder) {
-  return error_of([&] { train::load_model(family_named(family, "test"), {.checkpoint = folder}); });
+  return error_of([&] { train::load_model(family_named(family), {.checkpoint = folder}); });
 }
 
 TEST(Checkpoint, FieldsThatAreNotAllowedAreNamed) {

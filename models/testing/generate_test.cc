@@ -16,9 +16,9 @@ namespace {
 // A small model of a family, with other fields as given.
 std::unique_ptr<nn::LanguageModel> make(const std::string& family, const nn::ConfigMap& fields) {
   manual_seed(11);
-  nn::ConfigMap config = family_named(family, "test").preset(family_named(family, "test").default_preset);
+  nn::ConfigMap config = family_named(family).preset(family_named(family).default_preset);
   for (const auto& [field, value] : fields) config[field] = value;
-  auto model = family_named(family, "test").make(config);
+  auto model = family_named(family).make(config);
   model->eval();
   for (const auto& [name, cell] : model->named_cells()) cell.value();
   return model;
@@ -234,7 +234,7 @@ TEST_P(Generate, SixteenBitModelsTakeHalfTheMemory) {
   const Loaded l = save(GetParam(), fields);
   const auto live = [&](const std::string& dtype) {
     const int64_t before = memory_stats().live;
-    const auto m = train::load_model(family_named(GetParam(), "test"), {.checkpoint = l.folder, .dtype = dtype});
+    const auto m = train::load_model(family_named(GetParam()), {.checkpoint = l.folder, .dtype = dtype});
     return memory_stats().live - before;
   };
   const int64_t f32 = live("f32"), bf16 = live("bf16");
@@ -242,15 +242,13 @@ TEST_P(Generate, SixteenBitModelsTakeHalfTheMemory) {
   EXPECT_LT(bf16, f32 * 52 / 100) << f32;
   EXPECT_GE(bf16, f32 / 2);
   // Loading never stores all f32 weights either: only the largest tensor exists in both dtypes.
-  EXPECT_LT(
-      peak_of([&] { train::load_model(family_named(GetParam(), "test"), {.checkpoint = l.folder, .dtype = "bf16"}); }),
-      f32 * 8 / 10);
+  EXPECT_LT(peak_of([&] { train::load_model(family_named(GetParam()), {.checkpoint = l.folder, .dtype = "bf16"}); }),
+            f32 * 8 / 10);
 }
 
 TEST_P(Generate, SixteenBitModelsGiveTheLogitsOfPerCallCasts) {
   const Loaded l = save(GetParam(), kSmall);
-  const auto once =
-      train::load_model(family_named(GetParam(), "test"), {.checkpoint = l.folder, .dtype = "bf16"}).model;
+  const auto once = train::load_model(family_named(GetParam()), {.checkpoint = l.folder, .dtype = "bf16"}).model;
   for (const auto& [name, p] : once->named_parameters())
     EXPECT_EQ(p.dtype(), name.find("norm") != name.npos || name.find("router") != name.npos ? kFloat32 : kBFloat16)
         << name;

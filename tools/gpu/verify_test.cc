@@ -21,7 +21,7 @@ class Verify : public ::testing::TestWithParam<const char*> {};
 TEST_P(Verify, EveryLaunchIsRight) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
   const std::string name = GetParam();
-  const nn::ModelFamily& family = family_named(name, "test");
+  const nn::ModelFamily& family = family_named(name);
   const nn::ConfigMap config{{"vocab", "256"}, {"context", "64"}, {"layers", "2"}, {"heads", "4"}, {"dim", "128"}};
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(kBFloat16), std::optional(kFloat16)})
     for (const char* numerics : {"fast", "eager"}) {

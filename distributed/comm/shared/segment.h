@@ -48,6 +48,7 @@ class Segment {
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   char* at(uint64_t offset) const { return base_ + offset; }
   uint64_t offset_of(const void* p) const { return static_cast<uint64_t>(static_cast<const char*>(p) - base_); }
+  bool contains(const void* p) const { return p >= base_ && p < base_ + reserve_; }
   /// Makes the segment at least this large. Only its owner calls it, from one thread at a time.
   void grow(int64_t bytes);
   /// Adds a control area to the directory.

@@ -116,6 +116,7 @@ TEST(SharedWorld, HeapReusesMemory) {
   char* b = static_cast<char*>(heap.allocate(5 << 20));
   std::memset(b, 1, 5 << 20);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0);
+  EXPECT_TRUE(segment.contains(b) && !segment.contains(&heap));
   heap.free(a);
   heap.free(b);
   EXPECT_EQ(heap.allocate(6 << 20), a);  // both blocks, joined and extended

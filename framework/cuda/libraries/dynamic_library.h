@@ -20,6 +20,8 @@ class DynamicLibrary {
   DynamicLibrary(std::initializer_list<std::string> names) : DynamicLibrary(std::span(names.begin(), names.size())) {}
 
   bool open() const { return handle_ != nullptr; }
+  /// The name that opened; empty if none did.
+  const std::string& name() const { return name_; }
   /// The file it was loaded from; empty if none opened.
   std::string path() const;
   /// Why none opened ("libcuda.so.1 was not found"); empty if one did.

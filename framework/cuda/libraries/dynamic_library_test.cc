@@ -11,6 +11,7 @@ namespace {
 TEST(DynamicLibrary, OpensTheFirstThatExistsAndFillsTheTable) {
   DynamicLibrary library = {"libweft_no_such.so.7", "libm.so.6"};
   ASSERT_TRUE(library.open()) << library.why_not();
+  EXPECT_EQ(library.name(), "libm.so.6");
   EXPECT_EQ(library.why_not(), "");
   EXPECT_EQ(library.path()[0], '/') << library.path();
   double (*cosine)(double) = nullptr;

@@ -73,7 +73,7 @@ const Case kCases[] = {{"gpt2", "gpt"}, {"llama_bf16", "llama"}, {"llama_yarn_ol
 // The weights that a run starts from, as cells of a model on one device.
 nn::StateDict loaded(const Case& c, std::unique_ptr<nn::LanguageModel>& model) {
   const weights::HfModel hf = weights::open_hf(fixture(c.model));
-  const nn::ModelFamily& family = family_named(c.program, "test");
+  const nn::ModelFamily& family = family_named(c.program);
   model = family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
   weights::load_weights(hf, model->named_cells(), nullptr, weights::Values::kCopied);
   return model->state_dict();
@@ -84,7 +84,7 @@ TEST(HfTrain, MeshesEqualOneDevice) {
   for (const Case& c : kCases) {
     TrainOptions one = options_of(fresh("one"), 4);
     one.hf = fixture(c.model);
-    ASSERT_EQ(train::train(family_named(c.program, "test"), one), 0);
+    ASSERT_EQ(train::train(family_named(c.program), one), 0);
     const std::vector<double> want = losses_of(one);
     ASSERT_EQ(want.size(), 4u);
     std::vector<std::string> meshes{"dp2", "tp2", "fsdp2", "dp2,tp2"};
@@ -94,7 +94,7 @@ TEST(HfTrain, MeshesEqualOneDevice) {
       TrainOptions o = options_of(fresh("mesh"), 4);
       o.hf = one.hf;
       o.mesh = mesh;
-      ASSERT_EQ(train::train(family_named(c.program, "test"), o), 0);
+      ASSERT_EQ(train::train(family_named(c.program), o), 0);
       const std::vector<double> got = losses_of(o);
       ASSERT_EQ(got.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << i;
@@ -340,7 +340,7 @@ TEST(HfTrain, OneSentenceForWhatDoesNotFit) {
   for (const auto& c : cases) {
     TrainOptions o = options_of(fresh("bad"), 2);
     c.change(o);
-    const std::string error = error_of([&] { train::train(family_named(c.program, "test"), o); });
+    const std::string error = error_of([&] { train::train(family_named(c.program), o); });
     EXPECT_NE(error.find(c.error), error.npos) << c.error << "\n" << error;
     EXPECT_EQ(error.find('\n'), error.npos) << error;
     EXPECT_FALSE(io::exists(o.checkpoint_dir)) << error;
