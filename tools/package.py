@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 
 # The version of this tree, written here only: packages and archives carry it, and a test compares CHANGELOG.md.
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 # The newest glibc that a library may need: Ubuntu 22.04, RHEL 9 and Debian 12 have it.
 GLIBC_LIMIT = (2, 34)
 # The C library is not packaged: it must match the other machine's kernel and dynamic linker.
@@ -31,7 +31,7 @@ GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl
 RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
 
 
-# The headers of these folders are also found one folder up, where releases 0.1 and 0.2 had them. Release 0.3 drops the
+# The headers of these folders are also found one folder up, where releases 0.1 and 0.2 had them. Release 0.4 drops the
 # old paths.
 FORWARDED = {
     "compiler/cost/machine", "compiler/exec/plan", "compiler/exec/record", "compiler/exec/run",
