@@ -8,7 +8,7 @@
 namespace weft {
 
 /// Bytes that cross a rank's link for each byte of the larger of operand and result: all-reduce 2 (n-1) / n;
-/// all-gather, reduce-scatter and all-to-all (n-1) / n; others 1 (nccl-tests, PERFORMANCE.md).
+/// all-gather, reduce-scatter and all-to-all (n-1) / n; others 1 (the bus bandwidth of nccl-tests).
 double bus_factor(Collective kind, double ranks);
 /// A pair of binary trees, each for half of the bytes (Sanders, Speck, Traff 2009): all-reduces of few bytes over many
 /// ranks. Each step takes `hop` seconds; `bus`: bytes per second of a link.

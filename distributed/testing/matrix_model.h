@@ -31,8 +31,10 @@ struct MatrixRun {
 };
 MatrixRun run_case(const MatrixCase& c);
 
-/// The differences, most surprising first; empty if runs are equal within `tol` (decisions.md 14), losses within
-/// `loss_tol`.
+/// The differences, most surprising first, a line each; empty if the runs are equal. Losses may differ by the fraction
+/// `loss_tol` of the wanted loss, gradient norms by the fraction `tol` of the wanted norm. The elements of a cell may
+/// differ by `tol` times a scale: the largest |element| of the wanted cell, but at least 0.001 of the largest |element|
+/// of all parameters. Counts and the state of the generator are equal.
 std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, double loss_tol);
 
 }  // namespace weft::testing

@@ -8,6 +8,12 @@ _MARCH = {
     "baseline": "x86-64-v2",
 }
 
+# Instrumented -O3 takes minutes per file.
+OPTIMIZED = select({
+    "//ops/kernels:sanitizer": ["-O1"],
+    "//conditions:default": ["-O3"],
+})
+
 def isa_library(name, srcs, hdrs = [], textual_hdrs = [], deps = []):
     """A library of srcs compiled once for each instruction set.
 
@@ -21,11 +27,7 @@ def isa_library(name, srcs, hdrs = [], textual_hdrs = [], deps = []):
             hdrs = hdrs,
             standard_headers = False,
             textual_hdrs = textual_hdrs,
-            # Instrumented -O3 takes minutes per file.
-            copts = select({
-                "//ops/kernels:sanitizer": ["-O1"],
-                "//conditions:default": ["-O3"],
-            }) + [
+            copts = OPTIMIZED + [
                 "-march=" + march,
                 "-mprefer-vector-width=512",
                 "-DWEFT_ISA_NS=" + isa,

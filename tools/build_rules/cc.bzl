@@ -57,10 +57,10 @@ def _is_library_source(path, ends):
     folders = path.split("/")[:-1]
     return path.endswith(ends) and not path.endswith("_test.cc") and "testing" not in folders
 
-def weft_room(deps, name = None, exclude = [], **kwargs):
+def weft_room(deps, name = None, **kwargs):
     """The library of a room, named after it: the sources that no target above it in the BUILD file contains.
 
-    Folders without a BUILD file belong to the room; `testing` folders and the patterns of `exclude` do not.
+    Folders without a BUILD file belong to the room; `testing` folders do not.
     """
     taken = {}
     for rule in native.existing_rules().values():
@@ -68,7 +68,7 @@ def weft_room(deps, name = None, exclude = [], **kwargs):
             for label in rule.get(attribute) or []:
                 if label.startswith(":"):  # a file of this package
                     taken[label[1:]] = True
-    sources = [f for f in native.glob(["**/*.cc", "**/*.h"], exclude = exclude) if f not in taken]
+    sources = [f for f in native.glob(["**/*.cc", "**/*.h"]) if f not in taken]
     cc_library(
         name = name or native.package_name().split("/")[-1],
         srcs = [f for f in sources if _is_library_source(f, ".cc")],

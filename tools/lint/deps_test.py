@@ -25,7 +25,7 @@ def read_layers(text):
 
 with open(os.path.join(os.path.dirname(os.path.realpath(__file__)), "layers.bzl")) as _file:
     _table = run_table(_file.read())
-LAYERS, row_of = _table["LAYERS"], _table["row_of"]
+LAYERS, TEST_SUPPORT, row_of = _table["LAYERS"], _table["TEST_SUPPORT"], _table["row_of"]
 
 
 def check_layers(layers):
@@ -40,6 +40,18 @@ def check_layers(layers):
                 raise ValueError(f"{TABLE}: {name} is in the core and names the wing {other}; need it in `wings`")
             reach[name] |= {r for r in reach[other] if row.wing or other in row.wings or not layers[r].wing}
     return reach
+
+
+def rows_of_tests(layers, reach):
+    """Returns {row: rows that its tests may use}; `reach` is the result of check_layers."""
+    out = {}
+    for name, row in layers.items():
+        out[name] = reach[name] | {TEST_SUPPORT}
+        for other in row.tests:
+            if other not in layers:
+                raise ValueError(f"{TABLE}: the tests of {name} name {other}, which is no row")
+            out[name] |= reach[other]
+    return out
 
 
 def problems(edges, table):
@@ -74,10 +86,13 @@ class DepsTest(unittest.TestCase):
             self.fail("\n" + "\n".join(found))
 
     def test_rules(self):
-        def table(**rows):
-            head = "def room(uses=[], wing=False, wings=[]):\n    return struct(uses=uses, wing=wing, wings=wings)\n"
+        def parsed(**rows):
+            head = "def room(uses=[], wing=False, wings=[], tests=[]):\n    return struct(**locals())\n"
             rows = "".join(f"'{name}': room({row}),\n" for name, row in rows.items())
-            return check_layers(read_layers(f"{head}LAYERS = {{{rows}}}"))
+            return read_layers(f"{head}LAYERS = {{{rows}}}")
+
+        def table(**rows):
+            return check_layers(parsed(**rows))
 
         layers = table(**{"third_party/*": "", "a": "['third_party/*']", "b": "['a']", "c": "['a'], wing=True",
                           ".": "['b'], wings=['c']"})
@@ -95,6 +110,12 @@ class DepsTest(unittest.TestCase):
         # Only the row that names a wing may use it.
         layers = table(w="[], wing=True", a="[], wings=['w']", b="['a']")
         self.assertRegex(problems([("//b:x", "//w:y")], layers)[0], "^b must not depend on w")
+        # Tests may use wings and rows below.
+        layers = parsed(a="tests=['c']", b="", w="[], wing=True", c="['b'], wings=['w']")
+        self.assertEqual(rows_of_tests(layers, check_layers(layers))["a"], {"a", "b", "c", "w", TEST_SUPPORT})
+        with self.assertRaisesRegex(ValueError, "the tests of a name b"):
+            layers = parsed(a="tests=['b']")
+            rows_of_tests(layers, check_layers(layers))
 
 
 if __name__ == "__main__":

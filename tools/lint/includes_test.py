@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A package names each package whose headers it includes: no dependency comes by way of another package."""
+"""A package names each package whose headers it includes, and tools/lint/layers.bzl allows it to files or to tests."""
 import os
 import pathlib
 import re
 import subprocess
+import types
 import unittest
 
 import deps_test
@@ -41,6 +42,23 @@ def problems(sources, builds):
     return list(found.values())
 
 
+def forbidden(included, layers):
+    """A sentence for each result of includes() that the table forbids, and for each row in `tests` without a use."""
+    reach = deps_test.check_layers(layers)
+    of_tests = deps_test.rows_of_tests(layers, reach)
+    found, needed = [], set()
+    for user, used, path, header in included:
+        test = "_test." in path or "testing" in path.split("/")
+        row, other = [deps_test.row_of(package or ".", layers) for package in (user, used)]
+        if None in (row, other) or other not in (of_tests if test else reach)[row]:
+            who = f"tests of {user}" if test else user
+            found.append(f"{path} includes {header}; {deps_test.TABLE} does not allow {who} to use {used}")
+        elif other not in reach[row]:
+            needed.add((row, other))
+    return found + [f"{deps_test.TABLE}: no test of {name} needs {other} in `tests`; drop it"
+                    for name, row in layers.items() for other in row.tests if (name, other) not in needed]
+
+
 def read_tree():
     command = ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.inc", "*BUILD"]
     listed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
@@ -58,15 +76,7 @@ class IncludesTest(unittest.TestCase):
             self.fail("\n" + "\n".join(found))
 
     def test_layers(self):
-        layers = deps_test.check_layers(deps_test.LAYERS)
-        texts, builds = read_tree()
-        shipped = {path: text for path, text in texts.items()
-                   if "_test." not in path and "testing" not in path.split("/") and not path.startswith("tools/gpu/")}
-        found = []
-        for user, used, path, header in includes(shipped, builds):
-            rows = [deps_test.row_of(package or ".", layers) for package in (user, used)]
-            if None in rows or rows[1] not in layers[rows[0]]:
-                found.append(f"{path} includes {header}; {deps_test.TABLE} does not allow {user} to use {used}")
+        found = forbidden(includes(*read_tree()), deps_test.LAYERS)
         if found:
             self.fail("\n" + "\n".join(found))
 
@@ -82,6 +92,19 @@ class IncludesTest(unittest.TestCase):
         self.assertEqual(problems(sources, builds), [])
         self.assertEqual(problems(sources, {**builds, "ops": 'deps = ["//frame"]'}),
                          ["ops/y.h includes framework/x.h; need a dependency on //framework in ops/BUILD"])
+
+    def test_rules_of_tests(self):
+        def room(**fields):
+            return types.SimpleNamespace(**{"uses": [], "wing": False, "wings": [], "tests": [], **fields})
+
+        layers = {"ops": room(tests=["models"]), "models": room(uses=["ops"])}
+        of_test = ("ops", "models", "ops/x_test.cc", "models/y.h")
+        self.assertEqual(forbidden([of_test], layers), [])
+        shipped = ("ops", "models", "ops/x.cc", "models/y.h")
+        self.assertRegex(forbidden([of_test, shipped], layers)[0], "^ops/x.cc includes .* allow ops to use models$")
+        self.assertRegex(forbidden([of_test], {**layers, "ops": room()})[0], "not allow tests of ops to use models$")
+        self.assertRegex(forbidden([], layers)[0], "no test of ops needs models in `tests`; drop it$")
+        self.assertRegex(forbidden([("new", "ops", "new/x_test.cc", "ops/y.h")], layers)[0], "^new/x_test.cc includes")
 
 
 if __name__ == "__main__":
