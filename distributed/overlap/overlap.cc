@@ -82,7 +82,7 @@ class LiveBytes {
   int64_t live_ = 0, peak_ = 0;
 };
 
-// "blocks.3" of "blocks.3.attn.qkv": the path up to its first number; without one, the outermost name.
+// The path up to its first number: "blocks.3" for "blocks.3.attn.qkv"; without a number, the outermost name.
 std::string_view layer_of(const Node& n) {
   const std::string_view scope = n.scope;
   for (size_t begin = 0, end = 0; begin < scope.size(); begin = end + 1) {

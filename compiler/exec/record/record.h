@@ -49,7 +49,7 @@ struct LaunchRecord {
   bool counted = false;     // `done` is known
   double predicted_us = 0;  // at the machine's rates
   double measured_us = 0;   // 0: not measured yet
-  std::string ops;          // of a fused kernel: "add, mul at model.cc:12"; else empty
+  std::string ops;          // ops and line of a fused kernel, as "add, mul at model.cc:12"; else empty
   std::vector<TensorType> results;
   bool fused = false;
   bool copy = false;      // moves a value to its cell or output block

@@ -60,7 +60,7 @@ class GraphStep {
   };
   struct Captured {
     int kernel = 0, kernels = 0;  // its kernels in the graph: index of the first, and number
-    bool renameable = false;      // it queued nothing but kernels of ours
+    bool renameable = false;      // all queued work is kernels of Weft
     std::vector<void*> addresses;
   };
   // The addresses of a call, in `memory`.
