@@ -138,8 +138,9 @@ constexpr OptionRow kOptions[] = {
     {.name = "wire",
      .field = &Plan::wire,
      .allowed = kWires,
-     .help = "type in which ranks exchange f32 gradients: f32, or bf16 with half the bytes, where each rank's term is "
-             "rounded, summed in f32, and the sum is rounded"},
+     .help =
+         "dtype of exchanged f32 gradients: f32, or bf16 with half the bytes (terms are rounded, summed in f32, and "
+         "the sum is rounded)"},
 };
 
 }  // namespace

@@ -27,7 +27,8 @@ Flags train_flags(TrainOptions& o) {
       {"hf", &o.hf,
        "start from weights of transformers instead of a configuration: folder with config.json and safetensors, or "
        "org/name in the local cache"},
-      {"init_from", &o.init_from, "the same from a checkpoint: a folder step_N, or a folder of them (the newest)"},
+      {"init_from", &o.init_from,
+       "start from the weights of a checkpoint: a folder step_N, or a folder of such folders (the newest)"},
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
       field_flag(o.set),
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
@@ -76,8 +77,8 @@ Flags train_flags(TrainOptions& o) {
        "kind of the ranks of --mesh: processes (started on this host, unless torchrun, mpirun, Slurm, Kubernetes or "
        "//tools:launch has started them), or threads of this process"},
       {"transport", &o.transport,
-       "between --ranks processes: shared (memory of one host), gloo (TCP) or auto: shared memory if all are on one "
-       "host"},
+       "transport between --ranks processes: shared (memory of one host), gloo (TCP), or auto (shared if all processes "
+       "are on one host)"},
       {"timeout",
        &step.timeout,
        "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
@@ -87,22 +88,21 @@ Flags train_flags(TrainOptions& o) {
        "with --mesh, gathers and scatters become rings with their products, which hide the transfers: auto (where the "
        "cost model predicts a gain), on or off; a ring sums in another order, so the last digits of results differ"},
       {"show_plan", &o.show_plan,
-       "print how the step is laid over the mesh, every collective with its reason, before the first step"},
+       "before the first step, print the placement on the mesh and each collective with its reason"},
       {"forbid", &step.forbid,
-       "with --mesh, collectives the plan may not have, as in allgather@dp:activations,allreduce@tp: "
-       "KIND@DIMENSION[:WHAT], * for any; one that it has is an error"},
+       "with --mesh, forbidden collectives, as in allgather@dp:activations,allreduce@tp: KIND@DIMENSION[:WHAT], * for "
+       "any; a plan with one is an error"},
       {"plan", &o.plan, "file that --save_plan wrote; mesh and placements follow this plan"},
       {"save_plan", &o.save_plan, "with --mesh, file for the plan, written before the first step"},
       {"checkpoint_dir", &o.checkpoint_dir,
-       "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one"},
+       "folder for checkpoints; empty: runs/FAMILY-CONFIG in the current folder, with a number if that folder is used"},
       {"resume", &o.resume,
        "resume from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run, except "
-       "--mesh "
-       "and its flags: you can resume on any mesh; a given flag wins"},
+       "--mesh and its flags, so any mesh can resume; given flags win"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
-      {"log_dir", &o.log_dir, "folder for losses, rates and the like as event files of TensorBoard"},
+      {"log_dir", &o.log_dir, "folder for event files of TensorBoard with losses and rates"},
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
-      {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
+      {"profile_out", &o.profile_out, "with --profile_steps, file for the trace of these steps, for ui.perfetto.dev"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
   };
@@ -174,13 +174,14 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
   const dist::Plan &asked = o.step.plan, &has = saved.plan;
   if (!o.mesh.empty() && !(o.step.mesh == saved.mesh))
-    usage_error(str_cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(),
-                        ", which needs no --mesh"));
+    usage_error(
+        str_cat("--mesh: got ", o.mesh, "; drop the flag: --plan ", o.plan, " has mesh ", saved.mesh.to_string()));
   for (const dist::OptionRow* row : dist::options_of({})) {
     const std::string name(row->name);
     const bool open = dist::is_same(*row, asked, {}) && !o.given[name];
-    check_flag(name.c_str(), open || dist::is_same(*row, asked, has), dist::text_of(*row, asked),
-               str_cat("none: --plan ", o.plan, " has ", name, " ", dist::text_of(*row, has)));
+    if (!open && !dist::is_same(*row, asked, has))
+      usage_error(str_cat("--", name, ": got ", dist::text_of(*row, asked), "; drop the flag: --plan ", o.plan, " has ",
+                          name, " ", dist::text_of(*row, has)));
   }
   o.step.mesh = saved.mesh;
   o.step.plan = saved.plan;

@@ -217,7 +217,7 @@ expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or 
 expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather@dp
 "${on[@]}" --steps 1 --mesh dp2 --ranks threads --forbid allgather@dp,alltoall@dp >f.txt 2>&1 || fail "--forbid what is not there: $(tail -1 f.txt)"
 expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 --forbid allgather@dp,allreduce@dp:gradients
-expect 2 "--mesh: got dp2; --plan dp2,tp2.plan is of mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
+expect 2 "--mesh: got dp2; drop the flag: --plan dp2,tp2.plan has mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
 "${on[@]}" --steps 2 --mesh cp2 --ranks threads --cp ring --save_plan ring.plan --metrics r1.jsonl >r.txt 2>&1 || fail "--cp ring: $(tail -1 r.txt)"
 "${on[@]}" --steps 2 --ranks threads --plan ring.plan --metrics r2.jsonl >r.txt 2>&1 || fail "--plan ring.plan: $(tail -1 r.txt)"
 same r1.jsonl r2.jsonl "--plan ring.plan differs from --cp ring"
@@ -273,7 +273,7 @@ grep -q "^interrupted after step" asked.txt && [[ ! -s asked.err ]] || fail "Ctr
 expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --restarts 3 --checkpoint_every 5 --checkpoint_dir lr
 expect 2 "--restarts: got 3; need --checkpoint_every above 0 or auto" "$train" "${flags[@]}" --restarts 3 --checkpoint_every 0
 expect 2 "--restarts: got 3; need no --profile_steps" "$train" "${flags[@]}" --restarts 3 --profile_steps 1-2 --checkpoint_dir lr2
-expect 2 "--restarts: got 3; need none: torchrun has started 2 processes of this program" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
+expect 2 "--restarts: got 3; drop --restarts: torchrun has started 2 processes of this program and restarts the job itself; pass --resume" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
 
 # Ctrl-C, SIGTERM and SIGHUP save; the exit code is the signal's.
 "$train" "${flags[@]}" --steps 100000 --checkpoint_every 0 --checkpoint_dir none --metrics c.jsonl >c.txt 2>&1 &

@@ -263,7 +263,7 @@ PartFlags plan_flags(Options& o) {
         kAll},
        {{"batch_tokens",
          &o.batch_tokens,
-         "tokens of a step; the nearest batch that suits the GPUs is taken, 5 % away at most",
+         "tokens of a step, rounded by at most 5 % to a batch that the GPUs can split",
          {1, 1e15},
          &o.has_batch_tokens},
         kStep},
@@ -291,16 +291,15 @@ PartFlags plan_flags(Options& o) {
          {0, 0.99}},
         kAll},
        {{"what_if", &o.what_if,
-         "changes of gpu_flops, network, bandwidth, memory, gpus, batch and seq, such as network=0.1x,0.5x,gpus=2x: "
-         "the best plan with each value alone, and with all combinations of several names; the other output is of the "
-         "workload as it is. network: all links, within nodes and between them; bandwidth: of a GPU's memory"},
+         "also print the best plan for each changed value, and for all combinations of several names, such as "
+         "network=0.1x,0.5x,gpus=2x"},
         kAll},
        {{"inference", &o.inference,
          "the cost of generating text instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
         kAll},
        {{"prompt", &o.prompt, "tokens of a prompt", {1, 1e9}, &o.has_prompt}, kInference},
        {{"generated", &o.generated, "tokens generated for each prompt", {1, 1e9}, &o.has_generated}, kInference},
-       {{"kv_dtype", &o.kv_dtype, "of keys and values: f32, bf16 or fp8"}, kInference},
+       {{"kv_dtype", &o.kv_dtype, "dtype of keys and values: f32, bf16 or fp8"}, kInference},
        {{"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"}, kStep},
        {{"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"}, kStep},
        {{"timeline", &o.timeline,
@@ -375,6 +374,9 @@ int main(int argc, char** argv) {
   using namespace weft::planner;
   Options o;
   const weft::PartFlags flags = plan_flags(o);
-  return weft::run_program(argc, argv, "Finds the fastest meshes and schedules for a model on a number of GPUs.",
-                           flags.flags(), [&] { return run(o, flags); });
+  return weft::run_program(
+      argc, argv,
+      "Finds the fastest meshes and schedules for a model on a number of GPUs.\n"
+      "Names of --what_if: gpu_flops, network (all links), bandwidth (of a GPU's memory), memory, gpus, batch and seq.",
+      flags.flags(), [&] { return run(o, flags); });
 }
