@@ -43,7 +43,7 @@ struct CommBenchFlags {
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 Collective collective_of(const std::string& name) {
-  if (name == "sendrecv") return Collective::kSend;  // with a kRecv: to the next rank and from the previous rank
+  if (name == "sendrecv") return Collective::kSend;  // kSend and kRecv: to the next rank and from the previous rank
   for (int k = 0; k < kNumCollectives; ++k)
     if (to_string_view(static_cast<Collective>(k)) == name) return static_cast<Collective>(k);
   usage_error(str_cat("--collectives: got '", name, "'; need names such as all_reduce, or sendrecv"));

@@ -75,7 +75,7 @@ class Transport {
   }
 
  private:
-  using Group = std::map<int, Ref<Communicator>>;  // by rank of this process
+  using Group = std::map<int, Ref<Communicator>>;  // key: rank of this process
 
   Group make(const std::string& axes, const std::vector<int>& group) {
     const std::vector<Ref<Communicator>> all =
@@ -203,7 +203,7 @@ struct World::Impl {
   Processes* const job = Processes::current();
   Transport transport{mesh, job};
   std::vector<int> local;                    // the ranks of this process
-  std::vector<std::unique_ptr<Rank>> ranks;  // by rank; null for ranks of other processes
+  std::vector<std::unique_ptr<Rank>> ranks;  // index: rank; null for ranks of other processes
   std::vector<std::thread> drivers;
 
   std::mutex turn, mutex;

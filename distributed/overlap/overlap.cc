@@ -359,7 +359,7 @@ class OverlapScheduler {
   std::vector<NodeTiming> n_;
   std::vector<int32_t> order_, open_, under_way_;  // open_: collectives not started, in order
   std::map<int32_t, std::vector<int32_t>> meanwhile_;
-  std::map<std::string, double> network_;  // by axes: the time from which the network is idle
+  std::map<std::string, double> network_;  // axes -> the time from which the network is idle
   int64_t ahead_ = 0;
   double clock_ = 0, all_ = 0;  // all_: seconds of all work
   OverlapSchedule s_;

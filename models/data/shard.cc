@@ -111,7 +111,7 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
 
 Shard Shard::of_bin(const std::string& path, const std::string& tokenizer, int64_t vocab_size) {
   constexpr int64_t kHeaderBytes = 1024;
-  constexpr int32_t kMagics[2] = {20240520, 20240801}, kVersions[2] = {1, 7};  // of u16 and u32 ids
+  constexpr int32_t kMagics[2] = {20240520, 20240801}, kVersions[2] = {1, 7};  // headers of u16 and u32 ids
   Shard s;
   s.file_ = io::MappedFile(path);
   s.tokenizer_ = tokenizer;

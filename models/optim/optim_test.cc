@@ -213,7 +213,7 @@ TEST(Optim, TheRateIsF64) {
     opt.set_lr(0.3);
     EXPECT_EQ(opt.lr.value().item<double>(), 0.3);
     auto state = opt.state_dict();
-    state["opt.lr"] = full({}, 0.1);  // of a checkpoint with an f32 rate
+    state["opt.lr"] = full({}, 0.1);  // state of a checkpoint with an f32 rate
     opt.load_state_dict(state);
     EXPECT_EQ(opt.lr.value().item<double>(), double{0.1f});
   }

@@ -28,7 +28,7 @@ namespace weft::testing {
 double student_quantile(int even_degrees, double p);
 
 struct LossBand {
-  std::vector<double> center, half_width;  // by step
+  std::vector<double> center, half_width;  // index: step
   /// max over steps of |loss - center| / half_width: at most 1 inside the band.
   double worst(const std::vector<double>& losses) const;
 };

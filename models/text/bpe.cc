@@ -16,7 +16,7 @@ constexpr size_t kShort = 64;    // symbols that are merged by searching all
 constexpr uint32_t kNone = ~0u;  // no merge
 constexpr uint32_t kSpaceMark = 0x2581;
 constexpr int32_t kClasses = 256;
-constexpr int32_t kMarkClass = 128, kRestClass = 129;  // of characters beyond ASCII
+constexpr int32_t kMarkClass = 128, kRestClass = 129;  // classes of characters beyond ASCII
 
 size_t table_size(size_t entries) { return std::bit_ceil(std::max<size_t>(entries * 2, 16)); }
 

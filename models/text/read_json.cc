@@ -143,7 +143,7 @@ std::string one_character(Object& o, const char* key, const char* absent = nullp
 }
 
 Prepend prepend_of(Object& o) {
-  const bool prefix = o.flag("add_prefix_space", true);  // of old files
+  const bool prefix = o.flag("add_prefix_space", true);  // old files have this member
   return static_cast<Prepend>(o.choice("prepend_scheme", kPrepends, prefix ? "always" : "never"));
 }
 
@@ -412,7 +412,7 @@ Description read_tokenizer_json(std::string_view text, const std::string& where)
   d.where = where;
   const std::string version = root.text("version", "1.0");
   WEFT_CHECK_AS(kUnimplemented, version == "1.0", where, ": version is '", version.substr(0, 60), "'; need 1.0");
-  root.inert({"truncation", "padding"});  // of batches
+  root.inert({"truncation", "padding"});  // members for batches
   read_added(root, &d);
   read_normalizer(root, &d);
   read_pre_tokenizer(root, &d);

@@ -265,9 +265,9 @@ class Writer {
 
   const Description& d_;
   std::vector<std::string>& notes_;
-  std::vector<std::string> names_;                // by id
-  std::vector<const AddedToken*> added_;          // by id; null for others
-  std::unordered_map<std::string, int32_t> ids_;  // of names, once tokens() has made them
+  std::vector<std::string> names_;                // index: id
+  std::vector<const AddedToken*> added_;          // index: id; null for others
+  std::unordered_map<std::string, int32_t> ids_;  // key: name; filled by tokens()
 };
 
 }  // namespace

@@ -99,7 +99,7 @@ Json template_of(const Description& d, const std::vector<std::string>& names) {
 
 /// Strings "a b", which all versions of `tokenizers` read; pairs if a token has a space.
 Json merges_of(const Description& d, const std::vector<std::string>& names) {
-  std::vector<Merge> merges = d.merges;  // of equal ranks, the merges that make one token are together
+  std::vector<Merge> merges = d.merges;  // merges of equal rank that make one token are together
   std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
     return std::tie(a.rank, a.made, a.left, a.right) < std::tie(b.rank, b.made, b.left, b.right);
   });

@@ -24,7 +24,7 @@ struct TrainState {
   int64_t good_steps = 0;                      // f16 only: steps since the scale last changed
   std::string family;                          // gpt, llama, moe
   std::map<std::string, std::string> model;    // configuration of the model
-  std::map<std::string, std::string> run;      // by flag, the ones that change the result: batch_size, lr, data, ...
+  std::map<std::string, std::string> run;      // key: flag that changes the result: batch_size, lr, data, ...
   std::map<std::string, std::string> tensors;  // read only: identifies the tensors of "model" and "optimizer"
 };
 

@@ -285,7 +285,7 @@ for end in HUP:129 INT:130 TERM:143; do
   env --default-signal=HUP "$train" "${flags[@]}" --steps 100000 --checkpoint_every auto --checkpoint_dir "stopped-$signal" --metrics d.jsonl >d.txt 2>&1 &
   pid=$!
   while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
-  if [[ $signal == HUP ]]; then  # of two runs, the second one is refused
+  if [[ $signal == HUP ]]; then  # the second of two runs is refused
     expect 1 "stopped-HUP is in use by process $pid" "$train" "${flags[@]}" --checkpoint_dir stopped-HUP
     expect 1 "d.jsonl: another run writes this file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics d.jsonl
   fi

@@ -207,7 +207,7 @@ Grads vjp_lu(const VjpCall& c) {
   Tensor gl = tril(ghead, -1), gu = triu(ghead), rest;
   if (m > n) {
     const Tensor low = slice(lu, -2, k, m);
-    rest = mT(solved(u, mT(slice(g, -2, k, m))));  // of the further rows
+    rest = mT(solved(u, mT(slice(g, -2, k, m))));  // solutions of the further rows
     gu = sub(gu, matmul(mT(low), rest));
   } else if (n > m) {
     const Tensor right = slice(lu, -1, k, n);

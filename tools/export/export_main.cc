@@ -19,7 +19,7 @@ struct ExportOptions {
 
 // The tokenizer of a model in the format of --out, or why it has none.
 struct ExportedText {
-  std::vector<text::NamedFile> files;  // of a folder
+  std::vector<text::NamedFile> files;  // files of a folder
   io::GgufMetadata metadata;
   std::string lacks;
 };

@@ -26,7 +26,7 @@ struct RemedyRun {
   std::string name;
   nn::ConfigMap fields;
   std::unique_ptr<precision::Training> training = nullptr;
-  std::vector<double> load = {}, losses = {}, dropped = {}, ms = {};  // by step; means over the layers
+  std::vector<double> load = {}, losses = {}, dropped = {}, ms = {};  // index: step; means over the layers
   std::vector<int64_t> counts = {};                                   // counts of the last step
   int64_t dead = 0;
 };

@@ -347,7 +347,7 @@ Value Interpreter::repeated(const Value& v, int64_t times) {
     return heap.list(std::move(items), l->tuple);
   }
   const MarkedText& one = *as_text(v);
-  MarkedText text, block;  // by blocks of about 4 KiB
+  MarkedText text, block;  // a block has about 4 KiB
   const int64_t size = static_cast<int64_t>(one.size()),
                 in_block = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, size));
   for (int64_t k = 0; k < in_block; ++k) block.append(one);

@@ -46,7 +46,7 @@ struct KernelTextOptions {
   bool notes = true;         // adds operand names, the user's ops and lines, and the cost to the text as comments
   bool wide = false;         // 64-bit positions even if 32 bits suffice (for tests)
   bool approximate = false;  // f32 functions by the hardware's approximations (approximations.inc)
-  std::string symbol;        // of the kernels; empty: their names, or "kernel" if there are no notes
+  std::string symbol;        // symbol of the kernels; empty: their names, or "kernel" if there are no notes
 };
 
 /// An address that the caller writes into the parameters of a launch.
