@@ -1,4 +1,4 @@
-// Loop IR: one generated kernel as data: loops over a few axes, and scalar instructions inside them.
+// Loop IR: one generated kernel as data, with loops over a few axes and scalar instructions inside them.
 //
 // lower_group.h makes a kernel from a group of graph nodes. The printers of the targets (compiler/targets/cpu/print,
 // compiler/targets/cuda/print) turn it into source text. interpret.h runs it without a compiler and is the reference

@@ -58,7 +58,7 @@ struct Lowered {
   std::vector<int64_t> extents;     // index: axis
   std::vector<double> params;
   std::vector<Finish> columns, partials;
-  int64_t joined = 1;  // kSplit: so many neighbouring outer points are one row, whose blocks are combined together
+  int64_t joined = 1;  // kSplit: neighbouring outer points that are one row, whose blocks are combined together
   int32_t dot = -1;    // node of the body, or -1
   int32_t tile = -1;   // dot: the kernel operand (f32) that is the finished tile; outer points are batch x rows of the
   // product, lanes are its columns

@@ -17,7 +17,7 @@ class KeepCosts;
 struct RecomputePolicy {
   double stored_byte = 0.25;  // cost of a byte kept from forward to backward, in bytes moved
   bool expensive = false;     // also reductions, contractions, indexing, sorting and random bits
-  /// With `expensive`: values alive at every span-th narrow place of the forward part (one value alive) are kept, so
+  /// For `expensive`: values alive at every span-th narrow place of the forward part (one value alive) are kept, so
   /// that only one stretch at a time is recomputed; 0: no such places.
   int32_t span = 0;
   /// Values made in this share of the forward part count by `stored_byte`, later ones by `late_stored_byte`.

@@ -357,7 +357,7 @@ class Launcher {
     }
   }
 
-  // What the flight records show, and else which process is stopped: before it joins, a rank has no record.
+  // The diagnosis of the flight records, else the stopped process: a rank has no record before it joins.
   std::optional<diagnose::Diagnosis> diagnose() const {
     std::optional<diagnose::Diagnosis> found = flight_.diagnose();
     if (found && found->fault == diagnose::Fault::kStopped) return found;

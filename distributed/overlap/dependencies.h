@@ -15,7 +15,7 @@ struct Dependencies {
   std::vector<bool> live, light;  // index: node
   std::vector<int32_t> ready;     // node -> the last heavy node that its operands need, or -1
   std::vector<int32_t> use;       // node -> the first heavy node that needs its results; g.size() if there is none
-  /// By node: the heavy nodes that must come before it, each once. These are its nearest heavy operands and the readers
+  /// The heavy nodes that must come before a node, each once. These are its nearest heavy operands and the readers
   /// of a cell whose new value it computes.
   std::vector<std::vector<int32_t>> before;
 };

@@ -235,7 +235,7 @@ class Writer {
     const std::vector<bool> more = more_halves(merges);
     const int32_t id = unmade(d_.ignore_merges ? nullptr : &more);
     need(id < 0, "token '", id < 0 ? "" : shown(id),
-         "' is not what model.merges makes of its text; GGUF files of SentencePiece need that");
+         "' differs from the result of model.merges on its text; GGUF files of SentencePiece need equal tokens");
     return scores;
   }
 

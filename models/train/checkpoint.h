@@ -35,7 +35,7 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-/// What a checkpoint records of its run besides the state.
+/// The record of a run in a checkpoint, besides the state.
 struct AboutRun {
   Origin origin;
   std::string flags;  // run.flags: the flags of the run, a line each; empty: no file

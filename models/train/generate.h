@@ -80,7 +80,7 @@ class ContinuationScorer {
  public:
   explicit ContinuationScorer(const nn::LanguageModel& model);
   ~ContinuationScorer();
-  /// Both have at least one token, and the continuation at most as many as the model's context.
+  /// Both have at least one token, and the continuation has at most the model's context.
   ContinuationScore operator()(std::span<const int32_t> context, std::span<const int32_t> continuation) const;
   int64_t captures() const;
 

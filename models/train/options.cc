@@ -269,7 +269,7 @@ std::string join(const std::vector<std::string>& v) {
   return s;
 }
 
-// The state of a checkpoint of this family. `other`: what else the user may give, for the error.
+// The state of a checkpoint of this family. `other`: other inputs that the user may give, for the error.
 TrainState state_of(const std::string& folder, const nn::ModelFamily& family, const char* other) {
   TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
@@ -411,8 +411,8 @@ void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& ru
                  str_cat(it->second, ", as the resumed run in ", p.dir, " has it, or another --checkpoint_dir"));
 }
 
-// Settles the tokenizer: a checkpoint's own, else the one that is given, else the tokenizer beside the weights of --hf,
-// else the one that the run of --init_from has read. The flag receives its path, which the run keeps.
+// Settles the tokenizer: a checkpoint's own, else the given tokenizer, else the tokenizer beside the weights of --hf,
+// else the tokenizer of the run of --init_from. The flag receives its path, which the run keeps.
 void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, TrainOptions& o) {
   const std::string checkpoint = !p.resumed.empty() ? p.resumed : p.init_from;
   const std::string own = checkpoint.empty() ? "" : tokenizer_path(checkpoint);

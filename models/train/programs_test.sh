@@ -181,7 +181,7 @@ for what in killed interrupted; do
   fi
   [[ ! -e /proc/$rank ]] || fail "rank 1 outlives its job"
 done
-# What else starts processes: torchrun's variables, without their names in the error if ranks fit together.
+# Other launchers: torchrun's variables, without their names in the error if ranks fit together.
 torchrun() {
   local rank=$1
   shift

@@ -19,7 +19,7 @@ namespace weft {
 /// Results: out [B, Hq, Sq, Dv] (q's dtype, or f32 if wide), log_sum and max f32 [B, Hq, Sq]. max is the largest score
 /// as softmax sees it, that is before the factor softmax_scale(attrs), and log_sum = log(sum(exp(softmax_scale (score -
 /// max)))): the log-sum-exp is softmax_scale max + log_sum. They are apart because their sum loses log_sum where max is
-/// huge, as in a row of keys that a large finite number masks. The gradient of log_sum counts as that of the
+/// huge, as in a row of keys that a large finite number masks. The gradient of log_sum counts as the gradient of the
 /// log-sum-exp; max has none. Scores, their sums and log_sum are f32. f64 (all operands f64) has no kernel: it runs the
 /// primitives of plain_attention.
 /// Attributes:

@@ -20,8 +20,7 @@
 namespace weft {
 
 static int compile_kernels(int sm, const std::string& only) {
-  const std::map<int, int> multiprocessors{
-      {80, 108}, {90, 132}, {100, 148}};  // multiprocessors of A100, H100 and H200, B200
+  const std::map<int, int> multiprocessors{{80, 108}, {90, 132}, {100, 148}};  // A100, H100 and H200, B200
   check_flag("sm", multiprocessors.contains(sm), str_cat(sm), "80, 90 or 100");
   set_switch("WEFT_CXX", "none");
   cuda::testing::FakeDriver driver({.name = str_cat("sm_", sm),

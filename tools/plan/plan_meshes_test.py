@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""plan: meshes that are given, what is written, and one line for each contradiction."""
+"""plan: given meshes, written files, and one line for each contradiction."""
 import json
 import os
 import subprocess

@@ -45,8 +45,7 @@ struct BufferPlace {
 
 struct Launch {
   const OpDef* op = nullptr;
-  int32_t node =
-      -1;  // node of the scheduled graph, with attributes and line; a copy names the node whose value it copies
+  int32_t node = -1;  // node of the scheduled graph (attributes, line); a copy names the node whose value it copies
   bool copy = false;  // op is copy_op: moves a value to its cell or output block
   SmallVec<BufferPlace, 3> in;
   SmallVec<BufferPlace, 1> out;

@@ -81,7 +81,7 @@ struct FakeEvent {
   FakeStream* stream = nullptr;  // stream of the last record
   uint64_t recorded = 0, done = 0;
   double time_ms = 0;
-  FakeClock clock;                        // what comes before the last record
+  FakeClock clock;                        // the work before the last record
   std::shared_ptr<FakeCapture> captured;  // the last record was made during this capture,
   CUgraphNode after = nullptr;            // after this node
 };

@@ -23,7 +23,8 @@ uint64_t little(std::string_view s, size_t at, size_t bytes) {
   return v;
 }
 
-// The header: a Python dict {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, its keys in any order.
+// The header is a Python dict such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, with its keys in any
+// order.
 struct NpyHeader {
   std::string descr;
   int fortran = -1;
@@ -121,7 +122,7 @@ class HeaderReader {
   size_t at_ = 0;
 };
 
-// What the elements are by the letter of their dtype; null for numbers and bools.
+// The kind of elements with this letter of their dtype; null for numbers and bools.
 const char* other_kind(char letter) {
   switch (letter) {
     case 'U':

@@ -40,7 +40,7 @@ def value_of(o):
 
 
 class Evaluation:
-    """What rows call; the same names are in rows.h."""
+    """The functions that rows call; the same names are in rows.h."""
 
     def __init__(self, operands):
         self.leaves = {}

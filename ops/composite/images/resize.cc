@@ -52,11 +52,11 @@ Tensor linear(const Tensor& x, int dim, int64_t out, std::optional<double> facto
                             to[static_cast<size_t>(i)] = std::min(lower(i) + after, in - 1);
                         }));
   };
-  const Tensor share =
-      host_list<double>(out, Device::cpu(), [&](std::span<double> to) {  // share of the higher neighbour
-        for (int64_t i = 0; i < out; ++i)
-          to[static_cast<size_t>(i)] = std::min(place(i) - static_cast<double>(lower(i)), 1.0);
-      });
+  // The share of the higher neighbour.
+  const Tensor share = host_list<double>(out, Device::cpu(), [&](std::span<double> to) {
+    for (int64_t i = 0; i < out; ++i)
+      to[static_cast<size_t>(i)] = std::min(place(i) - static_cast<double>(lower(i)), 1.0);
+  });
   Shape wide = Shape::filled(x.dim(), 1);
   wide[dim] = out;
   const Tensor w = reshape(share.to(x.dtype()).to(x.device()), wide), a = neighbour(0);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kTokens = 16;  // most tokens of the captured sequence; all sizes are for one token
 
-// What is known of a value.
+// The known facts about a value.
 struct Flow {
   bool split = false;     // tp splits it
   bool attended = false;  // it comes from attention, elementwise

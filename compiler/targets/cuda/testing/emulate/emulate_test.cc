@@ -308,7 +308,7 @@ TEST(Emulate, RacesBetweenBlocks) {
 }
 
 TEST(Emulate, PlainAccessesAreChecked) {
-  expect_wrong("p.f[t + 256] = 1.0f;", {"outside of what was handed over", "of f, which has 1024"}, 64, true);
+  expect_wrong("p.f[t + 256] = 1.0f;", {"outside of the arguments' memory", "of f, which has 1024"}, 64, true);
   expect_wrong("const_cast<uint16_t*>(p.h)[t] = 1;", {"writes to h, which is only read"}, 64, true);
   expect_wrong("typedef float two __attribute__((vector_size(8))); *(two*)(p.f + 2 * t + 1) = two{1, 2};",
                {"needs a multiple of 8"});
@@ -325,8 +325,8 @@ TEST(Emulate, FaultsAreErrors) {
 
 TEST(Emulate, MisalignedAccessesAreErrors) {
   expect_wrong("if (t < 4)\n  p.f[t] = ((const float4*)(p.f + 4 + t))->x;",
-               {"thread 1", "line 8", "touches what needs a multiple of 16 at address ", "which is 4 past one"});
-  expect_wrong("*(uint2*)(p.f + 2 * t + 1) = make_uint2(1, 2);", {"touches what needs a multiple of 8"});
+               {"thread 1", "line 8", "touches memory that needs a multiple of 16 at address ", "which is 4 past one"});
+  expect_wrong("*(uint2*)(p.f + 2 * t + 1) = make_uint2(1, 2);", {"touches memory that needs a multiple of 8"});
   expect_right("if (t % 2 == 0) *(uint2*)(p.f + t) = make_uint2(1, 2);");
 }
 
