@@ -484,7 +484,7 @@ class Analysis {
           : uneven ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
                              name(*inside), " is", doing(*inside), "; need equal numbers of calls on all ranks")
                    : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
-                             ", and no rank left its plan: a defect of the plan, or of a communicator"));
+                             ", and no rank left its plan; a plan or a communicator has a defect"));
     set_collective(trace(at), r, row_of(trace(at), r));
     return true;
   }

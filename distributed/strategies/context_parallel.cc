@@ -202,10 +202,9 @@ constexpr OptionRow kOptions[] = {
     {.name = "cp_layout",
      .field = &Plan::cp_layout,
      .allowed = kLayouts,
-     .help =
-         "the positions of a rank along cp: contiguous, headtail (equal work under a causal mask), documents (equal "
-         "work for packed documents, whose ids the mask compares), or auto (headtail where possible: not with tp "
-         "and sequence)"},
+     .help = "positions of a rank along cp: contiguous, headtail (equal work under a causal mask), documents (equal "
+             "work for packed documents, whose ids the mask compares), or auto (headtail where possible: not with tp "
+             "and sequence)"},
 };
 
 }  // namespace

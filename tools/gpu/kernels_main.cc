@@ -1,5 +1,5 @@
-// gpu kernels: compiles the kernels of the benchmarks into WEFT_CACHE, also for a GPU that this machine does not have:
-// the benchmarks run on a fake driver on which nothing runs. check.sh packs them. Exit code 77: there is no NVRTC.
+// gpu kernels: compiles the kernels of the benchmarks into WEFT_CACHE, also for a GPU that this machine does not have.
+// The benchmarks use a fake driver, which runs no kernel. check.sh packs the kernels. Exit code 77: there is no NVRTC.
 #include <cstdio>
 #include <cstdlib>
 #include <map>

@@ -1,4 +1,4 @@
-// For tests: kernels built by hand, memory for them filled from a seed, and two ways to run them: with the interpreter,
+// Kernels built by hand for tests, memory for them filled from a seed, and two ways to run them: with the interpreter,
 // or as compiled text of a target. Outcomes are compared bit by bit (all NaNs are equal).
 #pragma once
 #include <functional>
