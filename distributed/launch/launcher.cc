@@ -514,7 +514,7 @@ class Launcher {
 Launched launch(const LaunchOptions& options) {
   WEFT_CHECK(options.processes >= 1 && options.processes <= 4096, "launch: got ", options.processes,
              " processes; need 1 to 4096");
-  WEFT_CHECK(!options.command.empty(), "launch: no command");
+  WEFT_CHECK(!options.command.empty(), "launch: got no command; need the command of a process");
   Restarts restarts(options.restarts);
   for (;;) {
     Launcher launcher(options, restarts);

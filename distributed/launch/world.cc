@@ -223,7 +223,7 @@ const Mesh& World::mesh() const { return impl_->mesh; }
 const std::vector<int>& World::local() const { return impl_->local; }
 RankContext& World::rank(int rank) {
   WEFT_CHECK(rank >= 0 && rank < size(), "world: rank ", rank, "; need 0 to ", size() - 1);
-  WEFT_CHECK(impl_->ranks[rank], "world: rank ", rank, " is of another process");
+  WEFT_CHECK(impl_->ranks[rank], "world: rank ", rank, " belongs to another process; need a rank of this process");
   return *impl_->ranks[rank];
 }
 

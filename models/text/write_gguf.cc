@@ -245,7 +245,7 @@ class Writer {
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].empty()) all[i] = str_cat("[unused", i, "]");
       need(ids_.emplace(all[i], static_cast<int32_t>(i)).second, "two tokens are '", one_line(all[i], 60),
-           "', one of them with id ", i, "; GGUF files need different ones");
+           "', one of them with id ", i, "; GGUF files need different tokens");
     }
     return all;
   }

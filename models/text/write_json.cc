@@ -131,7 +131,7 @@ std::string write_tokenizer_json(const Description& d) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty()) continue;
     WEFT_CHECK_AS(kUnimplemented, seen.insert(names[i]).second, d.where, ": two tokens are '", one_line(names[i], 60),
-                  "', one of them with id ", i, "; a tokenizer.json needs different ones");
+                  "', one of them with id ", i, "; a tokenizer.json needs different tokens");
     // operator[] would look through all tokens.
     vocab.get_ref<Json::object_t&>().emplace_back(names[i], i);
   }

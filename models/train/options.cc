@@ -216,7 +216,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (many && o.device.rfind("cuda", 0) == 0)
     usage_error(str_cat("--", from, " ", got, " does not work with --device ", o.device,
                         ": meshes run on the CPU; drop one flag"));
-  check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps are laid over a mesh");
+  check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps run on a mesh");
   if (many) check_batch(p, o);
   settle_async_tp(o);
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
@@ -440,7 +440,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;
   for (const auto& [flag, value] : {std::pair("hf", &o.hf), std::pair("init_from", &o.init_from)})
     check_flag(flag, value->empty() || o.config.empty(), *value, "no --config: the weights have a configuration");
-  check_flag("init_from", o.hf.empty() || o.init_from.empty(), o.init_from, "no --hf: one of the two");
+  check_flag("init_from", o.hf.empty() || o.init_from.empty(), o.init_from, "either --init_from or --hf");
   check_flag("context", o.context == 0 || !o.hf.empty(), str_cat(o.context), "--hf, or drop the flag");
   p.dir = o.checkpoint_dir.empty()
               ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of(family, p, o))), o.resume)
@@ -473,7 +473,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   settle_profile(p, o);
   p.device = parse_device(o.device);
   check_flag("tf32", p.device.type == DeviceType::kCuda || !o.step.tf32, "true",
-             "--device cuda: it is how a GPU multiplies f32");
+             "--device cuda: only GPUs have TF32 products");
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
   } else {
@@ -484,13 +484,13 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   }
   const std::string restarts = str_cat(o.restarts);
   check_flag("restarts", o.restarts == 0 || p.checkpoint_every != 0, restarts,
-             "--checkpoint_every above 0 or auto: a restart goes on from a checkpoint");
+             "--checkpoint_every above 0 or auto: a restart continues from a checkpoint");
   check_flag("restarts", o.restarts == 0 || p.profile_first == 0, restarts,
              "no --profile_steps: a restart may begin after them");
   if (p.checkpoint_every == 0 && !o.resume) return p;
   if (!o.resume && !latest_checkpoint(p.dir).empty())
     usage_error(str_cat("--checkpoint_dir: ", p.dir,
-                        " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
+                        " holds the checkpoints of an earlier run; add --resume to continue, or name another folder"));
   check_only_checkpoints(p.dir);
   return p;
 }

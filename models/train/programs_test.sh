@@ -196,7 +196,7 @@ wait $! || fail "torchrun, rank 1: $(tail -1 t1.txt)"
 torchrun 1 --mesh dp2 --lr 0.5 >t1.txt 2>&1 &
 expect 1 ") has --lr 0.5 and the others have 0.01; need equal values on all ranks" torchrun 0 --mesh dp2
 wait $! && fail "another --lr on rank 1: exit code 0"
-expect 2 "--mesh: got none; need a mesh with a rank for each: torchrun has started 2 processes" torchrun 0
+expect 2 "--mesh: got none; need a mesh with a rank for each process: torchrun has started 2 processes" torchrun 0
 expect 2 "--ranks: got 'threads'; need processes: torchrun has started 2 processes" torchrun 0 --mesh dp2 --ranks threads
 on=("$train" "${flags[@]}" --checkpoint_every 0)
 expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
@@ -439,7 +439,7 @@ done
 expect 2 "--top_p: got '0'; need a number above 0 and at most 1 (" "$generate" --top_p 0
 expect 2 "--temperature: got 'nan'; need a number, 0 or more (" "$generate" --temperature nan
 expect 2 "a divisor of --batch_size" "$train" "${flags[@]}" --microbatches 3
-expect 2 "add --resume to go on" "$train" "${flags[@]}" --checkpoint_dir whole
+expect 2 "add --resume to continue" "$train" "${flags[@]}" --checkpoint_dir whole
 expect 1 "no/such/file" "$train" --data no/such/file
 expect 1 "memory" "$train" "${flags[@]}" --checkpoint_every 0 --memory_budget 1000
 expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate"

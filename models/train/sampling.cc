@@ -47,7 +47,7 @@ class Ranking {
 }  // namespace
 
 int32_t sample_token(std::span<const float> logits, const SampleOptions& o, double draw) {
-  WEFT_CHECK(!logits.empty(), "sample: no logits");
+  WEFT_CHECK(!logits.empty(), "sample: got no logits; need one or more");
   size_t likeliest = 0;
   bool nan = false;
   for (size_t i = 0; i < logits.size(); ++i) {

@@ -72,9 +72,9 @@ int run(PipelineFlags& o) {
     return std::find(c.schedules.begin(), c.schedules.end(), name) != c.schedules.end();
   };
   if (o.chunks_given && !has("interleaved_1f1b"))
-    usage_error("--stages_per_rank is of interleaved_1f1b; add it to --schedule");
+    usage_error("--stages_per_rank works with interleaved_1f1b only; add interleaved_1f1b to --schedule");
   if (c.pairs && !has("dualpipe_v"))
-    usage_error(str_cat("--pairs is of dualpipe_v, which is not drawn; ",
+    usage_error(str_cat("--pairs works with dualpipe_v only, which is not drawn; ",
                         some ? "add it to --schedule" : "need --microbatches of twice --stages or more"));
   if (o.html && (c.forward.size() > 1 || c.input.size() > 1 || c.weight.size() > 1))
     usage_error("--html has a slider for the stages; need one time each for --forward, --input and --weight");

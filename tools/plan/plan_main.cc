@@ -176,11 +176,11 @@ void check_use(const Options& o, const Workload& w) {
   if (!o.save_plan && o.measure == 0) return;
   const char* use = o.save_plan ? "save_plan" : "measure";
   const std::string got = o.save_plan ? o.save_plan.path : str_cat(o.measure);
-  check_flag(use, !o.config, got, "--model: steps are made from presets");
-  check_flag(use, o.dtype != "fp8", "--dtype fp8", "--dtype f32 or bf16: no step here has fp8 products");
+  check_flag(use, !o.config, got, "--model: this program runs presets only");
+  check_flag(use, o.dtype != "fp8", "--dtype fp8", "--dtype f32 or bf16: this program runs no fp8 products");
   check_flag(use, !o.tf32, "--tf32", "f32 products without it: ranks of a mesh run on the CPU");
-  check_flag(use, o.async_tp, "--async_tp=false", "products that overlap: a plan does not hold it");
-  check_flag(use, o.recompute != "full", "--recompute full", "--recompute cheap: a plan does not hold it");
+  check_flag(use, o.async_tp, "--async_tp=false", "--async_tp=true: a saved plan does not store it");
+  check_flag(use, o.recompute != "full", "--recompute full", "--recompute cheap: a saved plan does not store it");
   check_flag("save_plan", !o.save_plan || o.gpus > 1, got, "a plan of two GPUs or more");
   check_flag("measure", o.measure == 0 || w.machine.shares_cores, w.machine.name,
              "--gpu cpu or a file of doctor --measure --out");

@@ -136,8 +136,8 @@ StudyReport report_of(SimulateFlags& o, Study study) {
     case kDiloco:
       o.outer.bandwidth = o.bandwidth_gbit * 1e9 / 8;
       if (o.outer.fragments > o.outer.inner_steps)
-        usage_error(
-            str_cat("--fragments is ", o.outer.fragments, "; need ", o.outer.inner_steps, " or less, --inner_steps"));
+        usage_error(str_cat("--fragments is ", o.outer.fragments, "; need at most ", o.outer.inner_steps,
+                            ", the --inner_steps"));
       if (o.outer.overlap_steps * o.outer.fragments > o.outer.inner_steps)
         usage_error(str_cat("--overlap_steps is ", o.outer.overlap_steps, "; need ",
                             std::floor(o.outer.inner_steps / o.outer.fragments),

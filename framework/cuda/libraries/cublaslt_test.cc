@@ -281,7 +281,7 @@ TEST(CublasLt, ComputeTypesAndChoice) {
   EXPECT_EQ(fake.planned()[3].compute, lt::kCompute32F);
   EXPECT_EQ(fake.planned()[3].a.type, lt::kR16BF);
   EXPECT_EQ(fake.planned()[3].d.type, lt::kR32F);
-  EXPECT_EQ(fake.planned()[3].align[0], 2);  // cuBLASLt's first is our second
+  EXPECT_EQ(fake.planned()[3].align[0], 2);  // cuBLASLt's first operand is Weft's second
   EXPECT_EQ(fake.planned()[3].align[1], 16);
   // Faults of a call are errors.
   alignas(256) static char memory[4096];

@@ -169,7 +169,7 @@ void Interpreter::assign(const TemplateNode& target, Value value) {
   if (target.kind == NodeKind::name) return define(target.text, std::move(value));
   if (target.kind == NodeKind::attribute) {
     Dict* d = as_object<Dict>(eval(*target.kids[0]));
-    if (!d || !d->is_namespace) heap.fail(str_cat("'", target.kids[0]->text, "' is not a namespace; need one"));
+    if (!d || !d->is_namespace) heap.fail(str_cat("'", target.kids[0]->text, "' is not a namespace; need a namespace"));
     if (Value* old = heap.find(*d, target.text))
       *old = std::move(value);
     else
