@@ -61,7 +61,7 @@ constexpr Pass kLocal[] = {
     {"simplify", simplify, "changes of placement leave views and casts next to each other"},
     {"cse", cse, "coordinates and positions are computed once"},
     {"dce", dce, "drops nodes that cse replaced"},
-    {"forbid", nullptr, "after dce: refuses forbidden collectives among those that run", kRequired},
+    {"forbid", nullptr, "after dce: refuses forbidden collectives in the graph that runs", kRequired},
 };
 
 constexpr Pass kArrange[] = {

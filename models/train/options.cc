@@ -344,8 +344,7 @@ void check_shapes(const nn::ModelFamily& family, const nn::ConfigMap& stored, co
              str_cat("fields that keep the shapes of --", source_flag(o), ", whose weights ", other));
 }
 
-// Opens the weights of --hf or --init_from. If a checkpoint is resumed, only compares them with those that its run
-// started from.
+// Opens the weights of --hf or --init_from. If a checkpoint is resumed, only compares them with the origin of its run.
 TrainState settle_origin(Setup& p, const nn::ModelFamily& family, const TrainOptions& o) {
   TrainState from;
   Origin given;

@@ -92,7 +92,7 @@ class Network:
         return ["nsenter", f"--net=/run/netns/{self.name}", *command] if self.name else list(command)
 
     def sockets(self):
-        """TCP sockets that a process has, not those that the kernel still closes. Only in an own namespace."""
+        """TCP sockets that a process has, without sockets that the kernel still closes. Only in an own namespace."""
         if not self.name:
             return []
         lines = subprocess.run(self.enter(["ss", "-HtanO"]), capture_output=True, text=True).stdout.splitlines()

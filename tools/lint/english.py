@@ -10,7 +10,7 @@ import sys
 import tokenize
 
 RULES = {
-    "1 those of, that of, the one that": r"\b(?:those|that) of\b|\bthe ones? (?:that|which)\b",
+    "1 those of, that of, the one that": r"\b(?:those|that) of\b|\b(?:those|the ones?) (?:that|which)\b",
     "4 what as a noun": r"(?<![\w.`'\"/])what(?= [a-z/]|$)(?! if\b)",
     "5 so many, as many": r"\b(?:so|as) many\b",
     "2 begins with Of, By, With, In which": r"(?:^|[.:;!?] )(?:Of|By|With|In which) ",
@@ -19,7 +19,8 @@ RULES = {
 COLONS = "9 two colons in a sentence"
 TWO = re.compile(r"[^\s:]: .*[^\s:]:(?= |$)")
 # Quotations, labels of cases and names before errors: "0: all; 1: none", "matmul: ...".
-LABEL = re.compile(r"^[^*`]*\.\*\*|`[^`]*`|\"[^\"]*\"|\*\*.*?\*\*|(?:^|(?<=[;,] )|(?<=\())\S+: ")
+LABEL = re.compile(r"^[^*`]*\.\*\*|`[^`]*`|\"[^\"]*\"|\*\*.*?\*\*|"
+                   r"(?:^|(?<=[;,] )|(?<=\())\S+: |(?<=; )(?:\S+ ){1,2}\S+: ")
 QUESTION = re.compile(r"\bwhat [^.]*\?", re.I)
 C = (".h", ".cc", ".inc", ".js", ".cu")
 HASH = (".py", ".sh", ".bzl", "BUILD", "WORKSPACE", "bazelw", ".bazelrc", "run")

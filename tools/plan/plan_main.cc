@@ -348,8 +348,8 @@ int run(Options o, const PartFlags& flags) {
       internal::fail(Code::kResourceExhausted,
                      str_cat("--", o.save_plan ? "save_plan: " : "measure: ",
                              search.best.empty() ? nothing_fits(setup, search)
-                                                 : "no plan fits but those that compute layers again, which a saved "
-                                                   "plan cannot hold; more GPUs or a smaller batch may have one"));
+                                                 : "all plans that fit compute layers again, which a saved plan "
+                                                   "cannot hold; need more GPUs or a smaller batch"));
     }
     if (search.best[0].candidate.full_recompute)
       text += str_cat("the best plan computes layers again, which a saved plan cannot hold; the best without is ",
