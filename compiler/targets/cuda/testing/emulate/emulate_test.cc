@@ -245,8 +245,8 @@ TEST(Emulate, ReadsOfNothingAndOutside) {
 TEST(Emulate, GlobalMemory) {
   expect_wrong("p.f[t] = load_global<float4>(p.f + 4 * t + 1).x;", {"reads 16 bytes", "not a multiple of 16"});
   expect_wrong("store_global(p.f + 200 + t, 1.0f);",
-               {"writes 4 bytes", "outside of what", "byte 10", "of f, which has 1024", "behind parameter f"}, 64,
-               true);
+               {"writes 4 bytes", "outside of the arguments'", "byte 10", "of f, which has 1024", "behind parameter f"},
+               64, true);
   expect_wrong("store_global((void*)(p.h + 2 * t), 1u);", {"writes to h, which is only read"}, 64, true);
   expect_wrong("cp_async16(shared_at<float>(0), 4 * t, p.h + 8 * t + 2000, true);", {"line 7: reads 16 bytes"}, 64,
                true);
