@@ -43,7 +43,7 @@ struct CommBenchFlags {
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 Collective collective_of(const std::string& name) {
-  if (name == "sendrecv") return Collective::kSend;  // with a kRecv: to the next rank and from the previous rank
+  if (name == "sendrecv") return Collective::kSend;  // kSend and kRecv: to the next rank and from the previous rank
   for (int k = 0; k < kNumCollectives; ++k)
     if (to_string_view(static_cast<Collective>(k)) == name) return static_cast<Collective>(k);
   usage_error(str_cat("--collectives: got '", name, "'; need names such as all_reduce, or sendrecv"));
@@ -308,10 +308,10 @@ int main(int argc, char** argv) {
       {"collectives", &o.collectives, "names of collectives"},
       {"min_bytes", &o.least, "smallest operand in bytes", {4, 1 << 30}},
       {"max_bytes", &o.most, "largest operand in bytes", {4, int64_t{1} << 32}},
-      {"factor", &o.factor, "how much larger the next size is", {2, 1024}},
+      {"factor", &o.factor, "ratio of each size to the size before", {2, 1024}},
       {"seconds", &o.seconds, "time of each measurement", {0, 60}},
       {"against", &o.against,
-       "compares with a copy of the operand on all ranks at once (copy), or all_reduce with gloo::allreduce (gloo)"},
+       "copy: compare with a copy of the operand on all ranks at once; gloo: compare all_reduce with gloo::allreduce"},
       {"skew", &o.skew, "all_to_all: the part of its elements that each other rank gives to rank 0; 0: equal", {0, 1}},
   };
   return weft::run_program(argc, argv,

@@ -10,8 +10,8 @@ int main(int argc, char** argv) {
   const Flags flags{
       {"json", &json, "print JSON"},
       {"look", &look, "see in /proc which processes of this host run"},
-      {"patience", &patience, "seconds that a rank may wait in a running job", {0, 1e6}},
-      {"slow", &slow, "seconds that a rank may enter a collective after the others", {0, 1e6}},
+      {"patience", &patience, "seconds that a rank of a running job may wait", {0, 1e6}},
+      {"slow", &slow, "seconds by which a rank may enter a collective later than the others", {0, 1e6}},
   };
   return run_program(
       argc, argv,

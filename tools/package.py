@@ -110,7 +110,7 @@ def build(bazel, workspace, target):
 
 
 def copy_libraries(binary, lib, system):
-    """Copies the shared libraries that `binary` needs, except those that match one of `system`, to `lib`, and lets each
+    """Copies the shared libraries that `binary` needs, except matches of `system`, to `lib`, and lets each
     find the others."""
     for line in run("ldd", binary).splitlines():
         match = re.match(r"\s*(\S+) => (\S+)", line)

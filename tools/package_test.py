@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The package of //tools:components: what its libraries need, its headers, and CMake projects that use it."""
+"""The package of //tools:components: dependencies of its libraries, its headers, and CMake projects that use it."""
 import array
 import json
 import os

@@ -27,11 +27,10 @@ int main(int argc, char** argv) {
   weft::PlotFlags o;
   const weft::Flags flags{
       {"metrics", &o.metrics,
-       "a file of JSON lines, as --metrics of the trainers writes it: draws the loss by step and "
-       "the share of tokens by expert"},
-      {"chart", &o.chart, "a chart as JSON (tools/draw/chart_files.h) instead"},
-      {"out", &o.out, "the SVG"},
-      {"title", &o.title, "of the loss"},
+       "a file of --metrics of a trainer: draws the loss by step and the share of tokens by expert"},
+      {"chart", &o.chart, "a chart as JSON (tools/draw/chart_files.h), instead of --metrics"},
+      {"out", &o.out, "file for the SVG"},
+      {"title", &o.title, "title of the loss chart"},
   };
   return weft::run_program(
       argc, argv, "Draws a metrics file or a chart as SVG.", flags, [&] { return weft::run(o); },

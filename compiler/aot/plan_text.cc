@@ -82,10 +82,10 @@ struct KernelText {
   std::string name;
   int32_t node = -1;           // a node that it runs, to find its body
   int32_t part = -1;           // 0, 1: it computes that operand of the node's product
-  std::vector<int32_t> parts;  // of a product: the kernels of its operands; -1: read from memory
+  std::vector<int32_t> parts;  // the kernels of a product's operands; -1: read from memory
   bool reduces = false;
   loop_ir::Lowered lowered;
-  std::vector<DType> dtypes;    // of the kernel's operands
+  std::vector<DType> dtypes;    // dtypes of the kernel's operands
   std::vector<BufferPlace> in;  // types and strides with which the operands were lowered
 };
 

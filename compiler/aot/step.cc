@@ -114,9 +114,9 @@ struct AotStep::State {
   std::string name;
   MemoryLayout plan;
   SharedArena arena;
-  std::vector<std::string> names;  // of cells
+  std::vector<std::string> names;  // names of cells
   std::unique_ptr<Executable> executable;
-  std::vector<TensorType> types;  // of arguments
+  std::vector<TensorType> types;  // types of arguments
   std::vector<Shape> strides;
   std::atomic<bool> busy{false};
 

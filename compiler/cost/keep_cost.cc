@@ -74,7 +74,7 @@ KeepCosts::KeepCosts(const Graph& g, int64_t small)
 
 // Sets the part a node belongs to, the memory it shows and when it can run.
 void KeepCosts::classify(const Graph& g) {
-  std::vector<Shape> strides(g.size());  // of aliases
+  std::vector<Shape> strides(g.size());  // strides of aliases
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     NodeCost& c = nodes_[id];

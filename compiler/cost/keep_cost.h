@@ -32,10 +32,10 @@ struct NodeCost {
 };
 
 struct ValueCost {
-  Value base;                 // the value whose memory it shows: itself unless an alias
-  int64_t bytes = 0;          // of a base in the arena, which is live from forward to backward if it is kept; else 0
-  int64_t keep = 0;           // cost to write (unless some op needs it in memory anyway) and read again
-  bool stored = false;        // some forward op needs it in memory
+  Value base;           // the value whose memory it shows: itself unless an alias
+  int64_t bytes = 0;    // size of a base in the arena, which is live from forward to backward if it is kept; else 0
+  int64_t keep = 0;     // cost to write (unless some op needs it in memory anyway) and read again
+  bool stored = false;  // some forward op needs it in memory
   bool stored_after = false;  // some backward op needs it in memory
 };
 
@@ -65,7 +65,7 @@ class KeepCosts {
   const Machine& machine_;
   std::vector<NodeCost> nodes_;
   std::vector<ValueCost> values_;
-  std::vector<int32_t> first_;  // of each node: its first entry in values_
+  std::vector<int32_t> first_;  // each node's first entry in values_
   bool any_backward_ = false;
 };
 

@@ -12,7 +12,7 @@ namespace weft {
 /// The results of a matrix product: `count` matrices [m, n]; unknown if m is 0.
 struct ProductShape {
   double count = 1, m = 0, n = 0;
-  double head = 0;  // of attention: elements of a head
+  double head = 0;  // elements of an attention head
 };
 /// Share of the multiprocessors' time that the tiles of a product fill with results: the last wave of tiles does not
 /// fill the device, and tiles on an edge compute more than they store (NVIDIA, Matrix Multiplication Background). The

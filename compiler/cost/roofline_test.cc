@@ -74,7 +74,7 @@ TEST(Roofline, V34TheRestGrowsWhenProductsBecomeFast) {
 TEST(Roofline, ProductsPayForTheirLastWave) {
   const Machine m{.bytes = 1, .flops = 1, .products = 1, .multiprocessors = 132};
   EXPECT_DOUBLE_EQ(wave_share(m, {1, 128 * 12, 256 * 11}), 1);
-  EXPECT_DOUBLE_EQ(wave_share(m, {133, 128, 256}), 0.8 * 133 * 4 / (5 * 132));  // by tiles of 128 x 64
+  EXPECT_DOUBLE_EQ(wave_share(m, {133, 128, 256}), 0.8 * 133 * 4 / (5 * 132));  // tiles of 128 x 64
   EXPECT_DOUBLE_EQ(wave_share(m, {1, 64, 64}), 0.65 / 132);
   EXPECT_GT(wave_share(m, {1, 8192, 8192}), 0.9);
   EXPECT_EQ(wave_share({}, {1, 64, 64}), 1);
@@ -101,7 +101,7 @@ TEST(Roofline, SmallProductsReachLess) {
   EXPECT_DOUBLE_EQ(share({1, 512, 512}, 64, kBFloat16), 0.75);
   EXPECT_DOUBLE_EQ(share({1, 8, 512}, 512), 0.25);
   EXPECT_DOUBLE_EQ(share({1, 512, 512}, 512), 0.75);
-  EXPECT_DOUBLE_EQ(roofline_seconds(m, {.flops = 10, .bytes = 1, .products = 10}), 10);  // of an unknown shape
+  EXPECT_DOUBLE_EQ(roofline_seconds(m, {.flops = 10, .bytes = 1, .products = 10}), 10);  // a product of unknown shape
   EXPECT_NEAR(roofline_seconds(m, {.flops = 10, .bytes = 1, .products = 10}, {.head = 64}), 10 / 0.3, 1e-12);
 }
 

@@ -16,7 +16,7 @@ TEST(Cell, GradientsStopAtWhatACellWasSetTo) {
           Tensor x = p.value();
           p.set(x * x);
           Tensor now = p.value();
-          Tensor loss = now * now * x;  // of the old value only the last factor
+          Tensor loss = now * now * x;  // only the last factor is the old value
           return std::vector<Tensor>{grad(loss, {x})[0], grad(loss, {now})[0]};
         },
         {.enabled = enabled});

@@ -139,7 +139,7 @@ class CompiledCore {
   std::atomic<bool> busy{false};
   CompileOptions options;
   const Exec mode;
-  const SourceLine line;  // of the call of compile()
+  const SourceLine line;  // line of the call of compile()
   CompileStats stats;
   SharedArena arena;
   std::vector<std::unique_ptr<Entry>> entries;

@@ -30,7 +30,7 @@ struct CompileStats {
   int64_t compilations = 0;  // kernels compiled
   int64_t calls = 0;
   double compile_seconds = 0;      // capture, passes and planning, in total
-  int64_t nodes = 0;               // of the scheduled graph
+  int64_t nodes = 0;               // nodes of the scheduled graph
   int64_t kernels = 0;             // launches per step
   int64_t copies = 0;              // launches that only copy a value to a cell or an output
   int64_t planned_peak_bytes = 0;  // compiler/exec/plan/plan.h lists its parts

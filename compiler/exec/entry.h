@@ -24,18 +24,18 @@ struct CallKey {
   std::vector<bool> recorded;  // arguments that record for grad()
   bool grad = true;
   std::optional<DType> autocast;
-  SourceLine line = {};  // of the call of compile(), for errors; not compared
+  SourceLine line = {};  // line of the call of compile(), for errors; not compared
 };
 
 /// The values that are computed again so that the plan fits the memory budget.
 struct Rematerialisation {
   bool tried = false;  // the plan without recomputation exceeds the budget
   bool fits = false;
-  int64_t peak_before = 0;            // of the plan without recomputation
+  int64_t peak_before = 0;            // peak of the plan without recomputation
   int64_t least_peak = 0;             // the least of all plans that were tried
   int64_t kept_before = 0, kept = 0;  // bytes alive from forward to backward, estimated
   int32_t copies = 0;                 // nodes computed again
-  double flops = 0;                   // of these nodes
+  double flops = 0;                   // FLOPs of these nodes
   double seconds = 0;                 // estimated cost in time
   int32_t policies = 0, plans = 0;    // listed, tried
 };

@@ -333,7 +333,7 @@ class Batch {
   uint64_t first_;
   size_t size_ = 0;
   Tensors in_;
-  mutable std::vector<size_t> ends_;  // of each graph's outputs
+  mutable std::vector<size_t> ends_;  // ends of each graph's outputs
 };
 
 class RandomGraphs : public ::testing::TestWithParam<int> {};

@@ -21,7 +21,7 @@ namespace weft::jit {
 namespace {
 
 constexpr uint64_t kMagic = 0x314a544657ull;               // increase it with any change of the format below
-constexpr std::string_view kSuffix[] = {".so", ".cubin"};  // by ObjectKind
+constexpr std::string_view kSuffix[] = {".so", ".cubin"};  // index: ObjectKind
 constexpr size_t kHexLength = 32;
 constexpr int64_t kMaxObject = 64 << 20;
 // A link needs only a name. More names than this make a directory listing take tens of milliseconds.
@@ -31,7 +31,7 @@ constexpr size_t kMaxNames = 20000;
 struct Trailer {
   uint64_t magic = kMagic;
   uint64_t object_bytes = 0, keys = 0;
-  uint64_t checksum = 0;  // of all bytes before it
+  uint64_t checksum = 0;  // checksum of all bytes before it
 };
 
 struct OpenFile {

@@ -34,7 +34,7 @@ int usable_cores() {
 
 namespace {
 
-constexpr uint64_t kFormat = 1;  // of the text around a kernel; part of every key
+constexpr uint64_t kFormat = 1;  // format of the text around a kernel; part of every key
 
 // Kernels and failures of this process. Loaded kernels stay until the process ends.
 struct KernelTable {
@@ -42,7 +42,7 @@ struct KernelTable {
   std::map<Key, void*> functions WEFT_GUARDED_BY(mutex);
   std::vector<Cache::Inode> in_use WEFT_GUARDED_BY(mutex);
   std::map<std::string, std::string> given_up WEFT_GUARDED_BY(mutex);  // compilers that hung, with their messages
-  std::map<std::string, int> waits WEFT_GUARDED_BY(mutex);             // by compiler: runs that reached the time limit
+  std::map<std::string, int> waits WEFT_GUARDED_BY(mutex);             // compiler -> runs that reached the time limit
   std::map<Key, std::string> faults WEFT_GUARDED_BY(mutex);            // kernels that do not compile, with the error
   std::map<Key, std::string> slow WEFT_GUARDED_BY(mutex);  // kernels whose compilation reached the time limit
   Mutex building;                                          // held by the one thread that reads the disk or compiles
@@ -59,7 +59,7 @@ struct Load {
   HostCompiler compiler;
   std::vector<std::string> flags;
   std::vector<Key> keys;
-  std::vector<size_t> first;     // of the kernels with the same key
+  std::vector<size_t> first;     // first kernels with the same key
   std::vector<bool> faulty;      // does not compile
   std::vector<size_t> alone;     // their unit took too long, so they are compiled one by one
   std::unique_ptr<Cache> cache;  // null: off

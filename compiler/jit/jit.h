@@ -22,14 +22,14 @@ struct KernelRequest {
   std::string prelude;
   std::vector<Source> kernels;
   Isa isa = Isa::baseline;
-  std::vector<std::string> flags = {};  // of the compiler, after its own
+  std::vector<std::string> flags = {};  // flags of the compiler, after its own
 };
 
 struct JitOptions {
   std::string cache;      // folder of the cache, "off", or empty for default_cache()
   std::string compiler;   // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
   double time_limit = 0;  // seconds of wall time for one run of the compiler; 0: switch WEFT_CXX_SECONDS
-  int64_t max_bytes = int64_t{256} << 20;      // of the folder; the least recently used entries are removed first
+  int64_t max_bytes = int64_t{256} << 20;      // limit of the folder; the least recently used entries are removed first
   int64_t min_free_bytes = int64_t{16} << 20;  // a disk with less free space is not used
   int units = 0;                               // translation units per load; 0: one per core
   bool faults_are_errors = true;               // false: a kernel that does not compile gets no function, and a note
@@ -39,7 +39,7 @@ struct Loaded {
   std::vector<void*> functions;  // one per kernel; null only if `unavailable` is set or a note gives the reason
   int64_t compiled = 0, from_memory = 0, from_disk = 0;
   int64_t damaged = 0;             // entries that were damaged on disk; their kernels were built again
-  double seconds = 0;              // of the whole load
+  double seconds = 0;              // time of the whole load
   std::string unavailable;         // why there is no usable compiler, in one sentence; empty if there is one
   std::vector<std::string> notes;  // limitations (no cache folder, full disk), one sentence each
 };

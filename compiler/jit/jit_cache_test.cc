@@ -306,7 +306,7 @@ TEST(JitFolder, FoldersOpenToOthersAreRefused) {
     EXPECT_TRUE(io::list_folder(folder).empty());
   }
   ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
-  // A private folder inside one that anyone can write: another folder could replace it.
+  // A private folder in a folder that anyone can write: another user could replace it.
   std::string outer = temporary("outer");
   io::make_folders(outer + "/inner");
   ASSERT_EQ(::chmod((outer + "/inner").c_str(), 0700), 0);

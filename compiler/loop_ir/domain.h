@@ -29,9 +29,9 @@ struct MappedExpr {
 };
 
 struct Domain {
-  std::vector<int64_t> extents;     // by axis, in row-major order of the widest value; no extent is 1
+  std::vector<int64_t> extents;     // index: axis, in row-major order of the widest value; no extent is 1
   std::vector<Expr> exprs;          // in an order in which they can be evaluated
-  std::vector<MappedExpr> results;  // by output of the body
+  std::vector<MappedExpr> results;  // index: output of the body
   int32_t dot = -1;
   int dot_columns = 0;  // trailing dims of the dot's result that are columns of the product
 };

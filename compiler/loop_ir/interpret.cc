@@ -353,11 +353,11 @@ class Interpreter {
   const Args& args_;
   const int64_t tile_;
   std::unique_ptr<char[]> slab_;
-  std::vector<char*> own_, data_;  // by instruction: its own buffer, and its current value
+  std::vector<char*> own_, data_;  // instruction -> its own buffer, and its current value
   std::vector<char> may_alias_;
   std::vector<Reduction> reductions_;
-  std::vector<char*> base_;  // by operand: the outer point
-  std::vector<int64_t> at_;  // of outer axes
+  std::vector<char*> base_;  // operand -> outer point
+  std::vector<int64_t> at_;  // positions on outer axes
   std::vector<float> kept_;  // kAcross
   char *temp_, *temp2_;
   int64_t point_ = 0;

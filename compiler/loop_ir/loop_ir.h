@@ -1,4 +1,4 @@
-// Loop IR: one generated kernel as data: loops over a few axes, and scalar instructions inside them.
+// Loop IR: one generated kernel as data, with loops over a few axes and scalar instructions inside them.
 //
 // lower_group.h makes a kernel from a group of graph nodes. The printers of the targets (compiler/targets/cpu/print,
 // compiler/targets/cuda/print) turn it into source text. interpret.h runs it without a compiler and is the reference
@@ -79,7 +79,7 @@ struct Operand {
   DType dtype = kFloat32;
   bool output = false;
   bool indexed = false;             // has one more dim, whose stride is index_stride[operand]
-  std::vector<StrideKind> strides;  // by axis; kAny strides are run-time arguments
+  std::vector<StrideKind> strides;  // index: axis; kAny strides are run-time arguments
   std::string name;                 // not part of the key
 };
 
@@ -111,7 +111,7 @@ struct Kernel {
 
 /// The arguments of a compiled kernel: the C ABI of generated code, which repeats this declaration.
 struct Args {
-  void* const* ptr;       // by operand, the element at position 0 of all axes
+  void* const* ptr;       // operand -> the element at position 0 of all axes
   const int64_t* stride;  // [operands][axes], elements
   const int64_t* extent;  // [axes]
   const double* param;    // [params]

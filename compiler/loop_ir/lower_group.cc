@@ -450,18 +450,18 @@ class GroupLowering : Instructions {
   Domain d_;
   Schedule s_;
   std::vector<Access> accesses_;
-  std::vector<int> access_of_;      // by expression
-  std::vector<int> result_access_;  // by output
+  std::vector<int> access_of_;      // index: expression
+  std::vector<int> result_access_;  // index: output
   std::vector<Level> level_;
-  std::vector<int> stage_;  // by expression: the number of reductions below it
+  std::vector<int> stage_;  // expression -> number of reductions below it
   std::vector<double> cost_;
   int stages_ = 1;
-  std::vector<int> done_;                          // by expression outside loops: instruction
-  std::vector<std::vector<int>> straight_, loop_;  // by stage
-  std::vector<std::map<int32_t, int>> looped_;     // by stage: expression -> instruction
+  std::vector<int> done_;                          // expression outside loops -> instruction
+  std::vector<std::vector<int>> straight_, loop_;  // index: stage
+  std::vector<std::map<int32_t, int>> looped_;     // stage -> expression -> instruction
   std::map<int32_t, int> kept_;                    // expression -> scratch row
   std::vector<std::pair<int32_t, int>> stores_;    // output, instruction
-  std::vector<bool> in_indices_;                   // by operand of the node
+  std::vector<bool> in_indices_;                   // index: operand of the node
 };
 
 }  // namespace

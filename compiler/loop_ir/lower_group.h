@@ -40,8 +40,8 @@ struct BoundOperand {
   bool output = false;
   int32_t index = 0;
   int64_t offset = 0;
-  std::vector<int64_t> strides;  // by axis
-  int64_t index_stride = 0;      // of the gathered dim of an indexed operand
+  std::vector<int64_t> strides;  // index: axis
+  int64_t index_stride = 0;      // stride of the gathered dim of an indexed operand
 };
 
 /// A result that the caller finishes: it combines the partial sums of column or partial `slot` into result `output`.
@@ -54,15 +54,15 @@ struct Finish {
 
 struct Lowered {
   Kernel kernel;
-  std::vector<BoundOperand> bound;  // by kernel operand
-  std::vector<int64_t> extents;     // by axis
+  std::vector<BoundOperand> bound;  // index: kernel operand
+  std::vector<int64_t> extents;     // index: axis
   std::vector<double> params;
   std::vector<Finish> columns, partials;
-  int64_t joined = 1;  // kSplit: so many neighbouring outer points are one row, whose blocks are combined together
+  int64_t joined = 1;  // kSplit: neighbouring outer points that are one row, whose blocks are combined together
   int32_t dot = -1;    // node of the body, or -1
   int32_t tile = -1;   // dot: the kernel operand (f32) that is the finished tile; outer points are batch x rows of the
   // product, lanes are its columns
-  double flops = 0;  // of the whole body, by op_cost
+  double flops = 0;  // FLOPs of the whole body, as op_cost counts
   double bytes = 0;  // operands read once, results written once
   /// Whether result `output` may have exactly the memory of operand `input`: each element is read before it is written.
   bool may_overwrite(int32_t input, int32_t output) const;
@@ -71,7 +71,7 @@ struct Lowered {
 
   int64_t outer_points() const;
   int64_t lanes() const { return extents.back(); }
-  int64_t scratch_floats() const;  // of one call
+  int64_t scratch_floats() const;  // scratch of one call
 };
 
 struct LowerOptions {

@@ -11,8 +11,8 @@ namespace weft::loop_ir {
 /// that are rows or columns of the operand.
 struct Prologue {
   Ref<Graph> body;              // null: the operand is an input
-  std::vector<int32_t> inputs;  // by input of body: the input of the whole graph
-  TensorType type;              // of the operand
+  std::vector<int32_t> inputs;  // input of body -> input of the whole graph
+  TensorType type;              // type of the operand
   bool transposed = false;      // lines are columns of [m, k] or of [k, n]
   int64_t line = 0;             // elements per line
   int64_t line_stride = 0, batch_stride = 0;

@@ -19,7 +19,7 @@ struct Sets {
   uint32_t all = 0;
   uint32_t consumed = 0;  // axes of reductions whose result is used in the kernel
   bool consumes = false;
-  std::vector<uint32_t> ends;  // of reductions that are only results
+  std::vector<uint32_t> ends;  // ends of reductions that are only results
 };
 
 class AxisScheduler {

@@ -178,7 +178,7 @@ class ModelWriter {
   const OnnxOptions& options_;
   onnx::ModelProto model_;
   OnnxGraph graph_;
-  std::vector<OnnxNames> values_;   // by node
+  std::vector<OnnxNames> values_;   // index: node
   io::AtomicFile* data_ = nullptr;  // null: all weights are in the model
 };
 

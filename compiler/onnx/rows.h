@@ -40,7 +40,7 @@ class OnnxGraph {
  private:
   onnx::GraphProto& proto_;
   std::map<std::string, int> used_;
-  std::map<std::string, std::string> constants_;  // by type and bytes
+  std::map<std::string, std::string> constants_;  // key: type and bytes
 };
 
 /// One node of a Weft graph while its ONNX nodes are made.

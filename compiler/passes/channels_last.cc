@@ -228,7 +228,7 @@ class ChannelsLast {
 
   const Graph& g_;
   Rewriter r_;
-  std::map<Value, PermutedValue> moved_;  // by old value
+  std::map<Value, PermutedValue> moved_;  // key: old value
   const Node* from_ = nullptr;
   bool changed_ = false;
 };

@@ -64,7 +64,7 @@ TEST(ChannelsLast, SumsKeepTheOrderOfTheirElements) {
     return %5, %6, %7
   })");
   EXPECT_NE(c.text.find("reduce_sum %5 {dims=[0, 1, 2]}"), c.text.npos) << c.text;
-  EXPECT_NE(c.text.find("{dims=[1, 2]}"), c.text.npos) << c.text;  // of [N, C, H, W]: channels are not the last
+  EXPECT_NE(c.text.find("{dims=[1, 2]}"), c.text.npos) << c.text;  // [N, C, H, W]: channels are not the last
 }
 
 TEST(ChannelsLast, FollowsPadsSlicesWindowsAndConcats) {

@@ -42,7 +42,8 @@ Ref<Graph> primitives_of(const Graph& g) {
       return is_composed(n) ? n.op->decompose(n.attrs, in) : std::vector<Tensor>();
     };
     now = retrace(*now, decomposed, true);
-    if (has(*now, [](const Node& n) { return n.op->is(kReadsTape); })) now = expand_grad(*now);  // of a score_mod
+    // Reads of the tape are derivatives of a score_mod.
+    if (has(*now, [](const Node& n) { return n.op->is(kReadsTape); })) now = expand_grad(*now);
   }
   return now;
 }

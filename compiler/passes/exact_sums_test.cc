@@ -121,7 +121,7 @@ TEST(ExactSums, IntegersAndDoubles) {
   EXPECT_TRUE(same_bits(interpret(*now, in)[0], interpret(*g, in)[0]));
   EXPECT_EQ(now->type(now->outputs[2]).dtype, kFloat64);
   EXPECT_TRUE(ops_of(*now).contains("exact_dot"));
-  EXPECT_TRUE(ops_of(*now).contains("reduce_sum"));  // of integers
+  EXPECT_TRUE(ops_of(*now).contains("reduce_sum"));  // a sum of integers
 }
 
 TEST(ExactSums, NotesSayWhatItDidAndWhatNot) {

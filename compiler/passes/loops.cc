@@ -94,7 +94,7 @@ class Panels {
     return now;
   }
 
-  std::vector<Value> operands;  // of the loop, added after its own
+  std::vector<Value> operands;  // operands that are added after the loop's own
 
  private:
   struct PanelMatrix {

@@ -33,12 +33,12 @@ constexpr Pass kJoint[] = {
      kRequired},
     {"dce", dce, "removes unneeded derivatives before other passes read them"},
     {"exact_sums", exact_sums,
-     "after expand_grad, so that gradients are there; before cse, which merges what decompositions compute twice",
+     "after expand_grad, so that gradients are there; before cse, which merges equal nodes of decompositions",
      kRequired},
     {"simplify", simplify,
      "derivatives leave zeros, identity views and chains of casts; cse then finds more equal nodes"},
-    {"cse", cse, "after simplify, which makes nodes equal; before dce, which drops what lost its last use"},
-    {"dce", dce, "drops what simplify and cse bypassed, so that the plan gives it no memory"},
+    {"cse", cse, "after simplify, which makes nodes equal; before dce, which drops nodes without uses"},
+    {"dce", dce, "drops nodes that simplify and cse bypassed, so that the plan gives them no memory"},
     {"merge_linear_cross_entropy", merge_linear_cross_entropy,
      "after cse, which makes the operands of loss and gradient one value each"},
     {"rearrange", rearrange, "after dce, so that use counts of sums are exact; before copies are planned"},
@@ -61,7 +61,7 @@ constexpr Pass kLocal[] = {
     {"simplify", simplify, "changes of placement leave views and casts next to each other"},
     {"cse", cse, "coordinates and positions are computed once"},
     {"dce", dce, "drops nodes that cse replaced"},
-    {"forbid", nullptr, "after dce: refuses forbidden collectives among those that run", kRequired},
+    {"forbid", nullptr, "after dce: refuses forbidden collectives in the graph that runs", kRequired},
 };
 
 constexpr Pass kArrange[] = {

@@ -106,7 +106,7 @@ class Recomputer {
         for (Value v : g_.node(id).inputs) needed[v.node] = true;
       }
     }
-    std::vector<int32_t> vertex(g_.size(), -1);  // of the node; its results follow
+    std::vector<int32_t> vertex(g_.size(), -1);  // vertex of the node; its results follow
     int32_t vertices = 2;
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (!needed[id] || cost_.node(id).always) continue;

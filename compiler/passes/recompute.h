@@ -17,7 +17,7 @@ class KeepCosts;
 struct RecomputePolicy {
   double stored_byte = 0.25;  // cost of a byte kept from forward to backward, in bytes moved
   bool expensive = false;     // also reductions, contractions, indexing, sorting and random bits
-  /// With `expensive`: values alive at every span-th narrow place of the forward part (one value alive) are kept, so
+  /// For `expensive`: values alive at every span-th narrow place of the forward part (one value alive) are kept, so
   /// that only one stretch at a time is recomputed; 0: no such places.
   int32_t span = 0;
   /// Values made in this share of the forward part count by `stored_byte`, later ones by `late_stored_byte`.
@@ -32,12 +32,12 @@ inline constexpr double kStoredBytePrices[] = {0.25, 1, 2, 4, 8, 128};
 
 struct RecomputeResult {
   Ref<Graph> graph;            // null: nothing to recompute
-  std::vector<bool> again;     // by node of the given graph: a forward node that backward computes again
-  int64_t kept_bytes = 0;      // of the arena, alive from forward to backward
+  std::vector<bool> again;     // node of the given graph -> backward computes this forward node again
+  int64_t kept_bytes = 0;      // bytes of the arena, alive from forward to backward
   int32_t copies = 0;          // nodes computed again
   std::vector<double> narrow;  // the narrow places: the share of the forward part before each
   double seconds = 0;          // estimated cost of keeping and recomputing, to compare policies
-  double flops = 0;            // of the recomputed nodes
+  double flops = 0;            // FLOPs of the recomputed nodes
 };
 
 /// `costs`: KeepCosts(g, policy.small), for callers that try several policies.

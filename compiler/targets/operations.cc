@@ -31,8 +31,8 @@ struct OperationKey {
   Target* target = nullptr;
   Device device;
   const OpDef* op = nullptr;
-  Attrs attrs;                     // of a fused group: none
-  Ref<Graph> body;                 // of a fused group
+  Attrs attrs;                     // attributes; none for a fused group
+  Ref<Graph> body;                 // body of a fused group
   std::vector<StridedView> views;  // operands, then results; no addresses
   size_t operands = 0;
   int alignment = 1;

@@ -50,7 +50,7 @@ void widen(BoundedValue& v, DType t, const Tensor& absolute = {}) {
 }
 
 /// The same for f32 operations that IEEE rounds to nearest: no result is outside the rounded ends. So a huge number
-/// absorbs what is added to it, as it does in the operation.
+/// absorbs its addends, as it does in the operation.
 void round_ends(BoundedValue& v) {
   v.lo = wide(cast(v.lo, kFloat32)) - smallest(kFloat32);
   v.hi = wide(cast(v.hi, kFloat32)) + smallest(kFloat32);

@@ -35,7 +35,7 @@ inline bool combines(Collective c) { return c == Collective::kAllReduce || c == 
 struct Match {
   std::vector<int> members;  // ranks of the communicator, by position in `requests`
   std::vector<Request> requests;
-  std::vector<bool> here;           // by position: whether the rank has started it
+  std::vector<bool> here;           // position -> whether the rank has started it
   int first = -1;                   // position of the rank that started it first
   uint64_t number = 0;              // number among the collectives of its ranks, for messages; 0: none
   Work::Deadline all_started = {};  // when build() was called

@@ -35,7 +35,7 @@ struct Op final : internal::Op {
   size_t next = 0, done = 0;
   int active = 0;  // boxes in progress
   std::condition_variable changed;
-  std::map<int, Ref<internal::Group>> parts;  // by the colour of a split
+  std::map<int, Ref<internal::Group>> parts;  // key: colour of a split
 
   bool finished() const { return failed ? active == 0 : ready && done == boxes.size(); }
 };
@@ -262,7 +262,7 @@ class Group final : public internal::Group {
   const uint64_t group_number_ = next_group();
   Mutex mutex_;
   uint64_t ops_made_ = 0;
-  std::vector<uint64_t> started_;  // by rank
+  std::vector<uint64_t> started_;  // index: rank
   std::vector<LastStarted> last_;
   std::vector<bool> retired_;
   std::deque<Ref<Op>> open_;  // ops that some rank has not started; the first has number base_ + 1

@@ -173,7 +173,7 @@ class Analysis {
   }
 
   bool other_plan() {
-    std::map<int, std::map<int, uint64_t>> hashes;  // by number and rank
+    std::map<int, std::map<int, uint64_t>> hashes;  // keys: number, then rank
     for (const auto& [key, plan] : job_.plans) hashes[key.first][key.second] = plan->hash;
     for (const auto& [number, by_rank] : hashes) {
       const auto odd = odd_one(by_rank);
@@ -239,7 +239,7 @@ class Analysis {
 
   // Checks for ranks that run different steps.
   bool other_step() {
-    std::map<uint32_t, std::map<int, uint16_t>> plans;  // by run and rank
+    std::map<uint32_t, std::map<int, uint16_t>> plans;  // keys: run, then rank
     for (const RankTrace& t : job_.ranks)
       for (const Record& r : t.records)
         if (r.time <= time_ && r.run && r.plan) plans[r.run][t.rank] = r.plan;
@@ -484,7 +484,7 @@ class Analysis {
           : uneven ? str_cat("ranks made different numbers of calls of a step: ", name(at), " is", doing(at), ", and ",
                              name(*inside), " is", doing(*inside), "; need equal numbers of calls on all ranks")
                    : str_cat(name(at), " and other ranks wait for each other: it is", doing(at),
-                             ", and no rank left its plan: a defect of the plan, or of a communicator"));
+                             ", and no rank left its plan; a plan or a communicator has a defect"));
     set_collective(trace(at), r, row_of(trace(at), r));
     return true;
   }

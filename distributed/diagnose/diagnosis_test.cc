@@ -24,7 +24,7 @@ struct Script {
   std::string mesh;
   PlannedStep plan;
   std::vector<PlannedRow> rows;
-  std::vector<std::vector<std::vector<Action>>> runs;  // by rank and run
+  std::vector<std::vector<std::vector<Action>>> runs;  // indices: rank and run
   bool asynchronous = false;
 };
 

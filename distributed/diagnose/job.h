@@ -26,7 +26,7 @@ struct RankTrace {
   bool ended = false;
   int code = 0;
   std::vector<std::string> communicators;
-  std::vector<uint64_t> started;  // by communicator: number of collectives of all its ranks, including lost records
+  std::vector<uint64_t> started;  // communicator -> number of collectives of all its ranks, including lost records
   std::vector<flight::Record> records;  // in order, without gaps
   uint64_t lost = 0;                    // number of older records that were overwritten
   uint64_t damaged = 0;                 // number of unreadable records
@@ -36,8 +36,8 @@ struct RankTrace {
 
 struct TracedJob {
   int size = 0;
-  std::vector<RankTrace> ranks;  // by rank; ranks without a file are not present()
-  std::map<std::pair<int, int>, std::shared_ptr<const PlannedStep>> plans;  // by number and rank
+  std::vector<RankTrace> ranks;  // index: rank; ranks without a file are not present()
+  std::map<std::pair<int, int>, std::shared_ptr<const PlannedStep>> plans;  // key: number and rank
   std::optional<int64_t> now;  // this host's monotonic clock, if processes of the job were examined on it
   std::vector<std::string> notes;
   std::string verdict;  // verdict of the launcher, which saw the processes; empty: none

@@ -31,7 +31,7 @@ struct PlannedStep {
   std::string mesh;   // Mesh::parse reads it
   uint64_t hash = 0;  // equal for equal plans of all ranks
   std::vector<std::vector<PlannedRow>> programs;
-  std::map<int, int> program_of;  // by rank, for the ranks of the process that wrote the file
+  std::map<int, int> program_of;  // key: rank; ranks of the process that wrote the file
 };
 
 /// The name of the file that the process with this first rank writes for a step.

@@ -41,8 +41,8 @@ class Groups {
   std::vector<int> find_members(const RankTrace& t, const flight::Record& r) const;
 
   const TracedJob& job_;
-  std::vector<std::map<std::pair<uint16_t, uint32_t>, int64_t>> starts_;             // by rank: communicator and number
-  mutable std::map<std::tuple<int, uint16_t, uint16_t>, std::vector<int>> members_;  // by rank, plan and communicator
+  std::vector<std::map<std::pair<uint16_t, uint32_t>, int64_t>> starts_;  // index: rank; key: communicator and number
+  mutable std::map<std::tuple<int, uint16_t, uint16_t>, std::vector<int>> members_;  // key: rank, plan and communicator
 };
 
 }  // namespace weft::dist::diagnose

@@ -152,7 +152,8 @@ std::unique_ptr<control::Server> start_service(const control::ServerOptions& o) 
     return std::make_unique<control::Server>(o);
   } catch (const Error& e) {
     if (std::string_view(e.what()).find(std::strerror(EADDRINUSE)) == std::string_view::npos) throw;
-    throw Error(e.code(), str_cat(e.what(), "; see whether two processes have rank 0, or an earlier job still runs"));
+    throw Error(e.code(),
+                str_cat(e.what(), "; look for a second process of rank 0, and for an earlier job that still runs"));
   }
 }
 
@@ -343,7 +344,7 @@ Job::Job(const JobOptions& o) {
              " processes of this program; need a number of processes that divides the ranks");
   const bool restarts = o.restarts.most > 0;
   WEFT_CHECK(!restarts || !is_started(id), "job: got ", o.restarts.most, " restarts, and ", id.source,
-             " has started this process; need the restarts of ", id.source);
+             " has started this process; drop the restarts: ", id.source, " restarts the job");
   if (o.ranks == 1 && !restarts) return;
   if (!is_started(id)) {
     code_ = launch_own(o);

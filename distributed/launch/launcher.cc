@@ -357,7 +357,7 @@ class Launcher {
     }
   }
 
-  // What the flight records show, and else which process is stopped: before it joins, a rank has no record.
+  // The diagnosis of the flight records, else the stopped process: a rank has no record before it joins.
   std::optional<diagnose::Diagnosis> diagnose() const {
     std::optional<diagnose::Diagnosis> found = flight_.diagnose();
     if (found && found->fault == diagnose::Fault::kStopped) return found;
@@ -514,7 +514,7 @@ class Launcher {
 Launched launch(const LaunchOptions& options) {
   WEFT_CHECK(options.processes >= 1 && options.processes <= 4096, "launch: got ", options.processes,
              " processes; need 1 to 4096");
-  WEFT_CHECK(!options.command.empty(), "launch: no command");
+  WEFT_CHECK(!options.command.empty(), "launch: got no command; need the command of a process");
   Restarts restarts(options.restarts);
   for (;;) {
     Launcher launcher(options, restarts);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRandom = "XXXXXX";  // what mkdtemp replaces by letters and digits
+constexpr std::string_view kRandom = "XXXXXX";  // mkdtemp replaces it by letters and digits
 
 // Locks a folder of this user that no living process has locked; returns its descriptor, or -1.
 int lock(const std::string& path) {

@@ -158,7 +158,7 @@ void Processes::collective(const std::string& what, const std::function<void()>&
   try {
     const weft::internal::NoOrigin within;  // the place is appended once
     fn();
-  } catch (const Error& e) {  // its purpose stays, for the diagnosis
+  } catch (const Error& e) {  // the flight record keeps the purpose for the diagnosis
     if (follows(e.code())) throw;
     if (e.code() == Code::kResourceExhausted) {  // this process has no memory: the other processes do not matter
       set_purpose("");

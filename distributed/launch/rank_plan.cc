@@ -71,7 +71,7 @@ class RankProgramBuilder {
   // A planned part. `number` -1: it has no work.
   struct Ready {
     int32_t number = -1;
-    std::vector<bool> in_place;  // by operand: the sum is added to in its own memory
+    std::vector<bool> in_place;  // operand -> the sum is added to in its own memory
   };
 
   // Finds when each action runs, and when each RECV runs, by its stage, the sending stage and the microbatch.
@@ -135,7 +135,7 @@ class RankProgramBuilder {
     std::map<Value, std::set<int>> readers;
     for (const Hop& hop : call_.split.hops[level]) readers[hop.value].insert(hop.to);
     std::map<std::tuple<int, DType, std::set<int>>, size_t> bundles;
-    std::vector<std::pair<int, std::vector<Value>>> sent;  // by sender
+    std::vector<std::pair<int, std::vector<Value>>> sent;  // sender and its values
     for (const Hop& hop : call_.split.hops[level]) {
       const std::set<int>& to = readers.at(hop.value);
       if (hop.to != *to.begin()) continue;  // once for each value
@@ -540,18 +540,18 @@ class RankProgramBuilder {
   std::map<Value, Value> values_;  // values of the plan's graph
   std::vector<Value> outputs_;
   std::map<TransferKey, Nodes> transfers_;
-  std::vector<std::vector<Message>> messages_;  // by level
+  std::vector<std::vector<Message>> messages_;  // index: level
   std::map<KeptKey, int> kept_;
   std::vector<Value> kept_values_;
-  std::vector<std::vector<Life>> lives_;       // by kept value and microbatch
-  std::vector<std::vector<int>> slot_;         // by kept value and microbatch
-  std::vector<std::vector<StageSlot>> slots_;  // by kept value
+  std::vector<std::vector<Life>> lives_;       // indices: kept value and microbatch
+  std::vector<std::vector<int>> slot_;         // indices: kept value and microbatch
+  std::vector<std::vector<StageSlot>> slots_;  // index: kept value
   std::map<std::pair<int, int>, const Nodes*>
       awaited_;  // receives that nothing has waited for, by kept value and microbatch
   std::map<Value, SumBlocks> sums_;
   std::map<Value, StampPlace> once_;
   int first_ = 0;          // the number of the rank's first action
-  std::vector<int> when_;  // by number of an action
+  std::vector<int> when_;  // index: number of an action
   std::map<std::tuple<int, int, int>, int> receives_;
   int32_t receipt_ = -1;
   int64_t site_ = 0;

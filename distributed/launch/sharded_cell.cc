@@ -23,10 +23,10 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
   for (const DimSpec& d : spec.dims)
     for (const Seg& s : d)
       for (auto axis : s.axes) axes.push_back(axis);
-  std::map<int64_t, std::vector<int>> equal;  // by coordinate
+  std::map<int64_t, std::vector<int>> equal;  // key: coordinate
   for (int at = 0; at < mesh.size(); ++at) equal[mesh.coordinate(at, axes)].push_back(at);
   for (const auto& [coordinate, same] : equal) {
-    std::vector<int> rank_in(static_cast<size_t>(job->size() / job->count()), -1);  // by process
+    std::vector<int> rank_in(static_cast<size_t>(job->size() / job->count()), -1);  // index: process
     for (size_t r = 0; r < place.size(); ++r)
       if (std::find(same.begin(), same.end(), place[r]) != same.end()) {
         int& found = rank_in[job->process_of(static_cast<int>(r))];
@@ -69,7 +69,7 @@ void ShardedCell::scatter(const Tensor& whole) {
 
 // Calls make(place, shard) for shards of this process that differ, and copies them to the shards that equal them.
 void ShardedCell::make_shards(const std::function<void(int place, const Tensor& shard)>& make) {
-  std::map<int64_t, Tensor> made;  // by coordinate: ranks with equal coordinates have equal shards
+  std::map<int64_t, Tensor> made;  // key: coordinate; ranks with equal coordinates have equal shards
   const Axes axes = layout_.rest.split_axes();
   for (size_t r = 0; r < shards.size(); ++r) {
     const int at = layout_.place[r];

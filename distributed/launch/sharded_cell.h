@@ -22,7 +22,7 @@ class ShardedCell final : public RemoteValue {
   /// Which ranks have a shard, and which one.
   struct ShardLayout {
     Mesh mesh;               // without pp
-    std::vector<int> place;  // by rank: the rank of `mesh` whose shard it has; -1: none
+    std::vector<int> place;  // rank -> the rank of `mesh` whose shard it has; -1: none
     Spec rest;
     friend bool operator==(const ShardLayout&, const ShardLayout&) = default;
   };

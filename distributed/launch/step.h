@@ -48,7 +48,7 @@ class MeshStep final : public internal::PartitionedStep {
   const bool verify_;
   MeshPartition plan_;  // lists the collectives of the compiled graphs
   const std::vector<MeshPartition::RankPlace> places_;
-  std::vector<internal::PreparedGraph> planned_;  // by shape class; with pp: by shape class and rank of the pipeline
+  std::vector<internal::PreparedGraph> planned_;  // index: shape class; with pp: shape class and rank of the pipeline
   std::unique_ptr<Ranks> ranks_;
   bool checked_ = false;  // whether the arguments of the first call were checked
   uint16_t number_ = 0;   // number of the step in the flight recorder; 0: none

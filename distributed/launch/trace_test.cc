@@ -36,7 +36,7 @@ TEST(MeshTrace, EveryCollectiveJoinsItsRanks) {
   const Tensor x = ones({8, 16});
   step(x);
   const Profile p = profile([&] { step(x); }, 3);
-  std::map<uint64_t, std::map<int, std::pair<int, int>>> flows;  // by rank: starts, waits
+  std::map<uint64_t, std::map<int, std::pair<int, int>>> flows;  // inner key: rank; starts, waits
   std::map<uint64_t, std::string> axes;
   for (const TraceEvent& e : p.events()) {
     EXPECT_TRUE(e.rank >= 0 || (e.kind != TraceEvent::kLaunch && e.kind != TraceEvent::kCollective));

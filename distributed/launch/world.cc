@@ -75,7 +75,7 @@ class Transport {
   }
 
  private:
-  using Group = std::map<int, Ref<Communicator>>;  // by rank of this process
+  using Group = std::map<int, Ref<Communicator>>;  // key: rank of this process
 
   Group make(const std::string& axes, const std::vector<int>& group) {
     const std::vector<Ref<Communicator>> all =
@@ -203,7 +203,7 @@ struct World::Impl {
   Processes* const job = Processes::current();
   Transport transport{mesh, job};
   std::vector<int> local;                    // the ranks of this process
-  std::vector<std::unique_ptr<Rank>> ranks;  // by rank; null for ranks of other processes
+  std::vector<std::unique_ptr<Rank>> ranks;  // index: rank; null for ranks of other processes
   std::vector<std::thread> drivers;
 
   std::mutex turn, mutex;
@@ -223,7 +223,7 @@ const Mesh& World::mesh() const { return impl_->mesh; }
 const std::vector<int>& World::local() const { return impl_->local; }
 RankContext& World::rank(int rank) {
   WEFT_CHECK(rank >= 0 && rank < size(), "world: rank ", rank, "; need 0 to ", size() - 1);
-  WEFT_CHECK(impl_->ranks[rank], "world: rank ", rank, " is of another process");
+  WEFT_CHECK(impl_->ranks[rank], "world: rank ", rank, " belongs to another process; need a rank of this process");
   return *impl_->ranks[rank];
 }
 

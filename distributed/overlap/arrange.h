@@ -23,7 +23,7 @@ struct CommunicationOptions {
 struct CommunicationReport {
   int64_t before = 0, after = 0;              // number of collectives
   std::vector<int64_t> rings;                 // sites of the gathers and scatters that became rings with their products
-  std::map<int64_t, int64_t> ring_steps;      // by site of a ring's permute_ranks: the site of the replaced collective
+  std::map<int64_t, int64_t> ring_steps;      // site of a ring's permute_ranks -> site of the replaced collective
   OverlapSchedule plain, schedule;            // predicted times without overlap, and as arranged; without events
   std::vector<std::vector<int64_t>> buckets;  // sites of each bucket's members; the bucket keeps the first
   std::vector<std::string> notes;             // sentences for reports

@@ -188,7 +188,7 @@ class RingApplier {
   const Graph& g_;
   Capture capture_;
   std::vector<std::vector<Tensor>> values_;
-  std::map<int32_t, const ProductRing*> ring_at_;  // by the node that the ring replaces
+  std::map<int32_t, const ProductRing*> ring_at_;  // key: the node that the ring replaces
   std::vector<int32_t> skipped_;
   int64_t site_ = 0, replaced_ = 0;  // the last new site; the site of the collective that becomes a ring
   std::map<int64_t, int64_t>* steps_;

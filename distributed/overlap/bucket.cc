@@ -120,8 +120,8 @@ class BucketApplier {
   const Graph& g_;
   const Dependencies flow_;
   const Buckets& buckets_;
-  std::vector<int> bucket_;   // by node
-  std::vector<bool> packed_;  // by bucket
+  std::vector<int> bucket_;   // index: node
+  std::vector<bool> packed_;  // index: bucket
   Rewriter r_;
   CopyOnDemand copy_;
 };

@@ -12,10 +12,10 @@ namespace weft::dist {
 /// computed from these alone) are placed before the first heavy node that needs them.
 struct Dependencies {
   explicit Dependencies(const Graph& g);
-  std::vector<bool> live, light;  // by node
-  std::vector<int32_t> ready;     // by node: the last heavy node that its operands need, or -1
-  std::vector<int32_t> use;       // by node: the first heavy node that needs its results; g.size() if there is none
-  /// By node: the heavy nodes that must come before it, each once. These are its nearest heavy operands and the readers
+  std::vector<bool> live, light;  // index: node
+  std::vector<int32_t> ready;     // node -> the last heavy node that its operands need, or -1
+  std::vector<int32_t> use;       // node -> the first heavy node that needs its results; g.size() if there is none
+  /// The heavy nodes that must come before a node, each once. These are its nearest heavy operands and the readers
   /// of a cell whose new value it computes.
   std::vector<std::vector<int32_t>> before;
 };

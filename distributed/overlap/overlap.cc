@@ -82,7 +82,7 @@ class LiveBytes {
   int64_t live_ = 0, peak_ = 0;
 };
 
-// "blocks.3" of "blocks.3.attn.qkv": the path up to its first number; without one, the outermost name.
+// The path up to its first number: "blocks.3" for "blocks.3.attn.qkv"; without a number, the outermost name.
 std::string_view layer_of(const Node& n) {
   const std::string_view scope = n.scope;
   for (size_t begin = 0, end = 0; begin < scope.size(); begin = end + 1) {
@@ -359,7 +359,7 @@ class OverlapScheduler {
   std::vector<NodeTiming> n_;
   std::vector<int32_t> order_, open_, under_way_;  // open_: collectives not started, in order
   std::map<int32_t, std::vector<int32_t>> meanwhile_;
-  std::map<std::string, double> network_;  // by axes: the time from which the network is idle
+  std::map<std::string, double> network_;  // axes -> the time from which the network is idle
   int64_t ahead_ = 0;
   double clock_ = 0, all_ = 0;  // all_: seconds of all work
   OverlapSchedule s_;

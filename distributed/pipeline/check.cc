@@ -156,10 +156,10 @@ class TableRun {
   }
 
   const ActionIndex& index_;
-  std::vector<int> next_;          // by rank: its first action that has not run
-  std::vector<int> awaited_;       // by sleeping rank: the awaited action
-  std::vector<int> next_sleeper_;  // by rank: another rank that awaits the same action
-  std::vector<int> sleeper_;       // by action: a rank that awaits it
+  std::vector<int> next_;          // rank -> its first action that has not run
+  std::vector<int> awaited_;       // sleeping rank -> the awaited action
+  std::vector<int> next_sleeper_;  // rank -> another rank that awaits the same action
+  std::vector<int> sleeper_;       // action -> a rank that awaits it
   std::vector<int> awake_;
   std::vector<int> order_;
 };

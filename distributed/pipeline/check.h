@@ -11,7 +11,7 @@ namespace weft::dist::pipeline {
 struct Checked {
   ActionIndex index;
   std::vector<int> order;  // the numbers of all actions, in an order in which they can run
-  std::vector<int> alive;  // by rank: the most microbatches of its stages between their F and their W or B
+  std::vector<int> alive;  // rank -> the most microbatches of its stages between their F and their W or B
 };
 
 /// Throws InvalidArgument, naming the rank and the action, if an action is missing, doubled or on a wrong rank; if it

@@ -13,7 +13,7 @@ Table add_communication(const Table& table, const StageLinks& links, const Actio
   const ActionIndex& index = checked.index;
   WEFT_CHECK(!index.has_transfers(), "pipeline table: got a table with SEND and RECV; need one without");
   const Simulation simulation = simulate(table, links, costs);
-  std::vector<double> end;  // by number
+  std::vector<double> end;  // index: number of an action
   for (const std::vector<Simulation::BusySpan>& rank : simulation.spans)
     for (const Simulation::BusySpan& span : rank) end.push_back(span.end);
   // Ordered by end times; at equal times, an awaited action comes before the action that awaits it.

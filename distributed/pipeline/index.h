@@ -85,9 +85,9 @@ class ActionIndex {
 
   const Table& table_;
   const StageLinks& links_;
-  std::vector<int> first_;                        // by rank, and the number of all actions
-  std::vector<int> forward_, gradient_, weight_;  // by stage and microbatch; -1: none
-  std::vector<int> sends_, recvs_;                // by link, direction and microbatch; empty without transfers
+  std::vector<int> first_;                        // index: rank; then the number of all actions
+  std::vector<int> forward_, gradient_, weight_;  // indices: stage and microbatch; -1: none
+  std::vector<int> sends_, recvs_;                // indices: link, direction and microbatch; empty without transfers
 };
 
 }  // namespace weft::dist::pipeline

@@ -57,7 +57,7 @@ class RankWriter {
   }
 
   std::vector<int> stages_;
-  std::vector<int> forward_, backward_, weight_;  // by chunk
+  std::vector<int> forward_, backward_, weight_;  // index: chunk
 };
 
 /// Writes all forwards, then all backwards.
@@ -83,7 +83,7 @@ void one_f_one_b(RankWriter& w) {
 /// microbatches is equally good.
 void interleaved(RankWriter& w) {
   const int groups = std::max(1, w.microbatches / w.ranks);
-  std::vector<int> chunk_of;  // by forward
+  std::vector<int> chunk_of;  // index: forward
   std::vector<int> back_chunk_of;
   for (int g = 0; g < groups; ++g) {
     const int size = w.microbatches / groups + (g < w.microbatches % groups ? 1 : 0);

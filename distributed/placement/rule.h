@@ -14,8 +14,8 @@ using FactorSplit = std::vector<DimSpec>;
 
 struct Rule {
   DimMap map;
-  std::vector<bool> splittable;   // by factor
-  std::vector<ReduceOp> reduces;  // by factor: if the factor is split, results without it are terms of this reduction
+  std::vector<bool> splittable;   // index: factor
+  std::vector<ReduceOp> reduces;  // factor -> if it is split, results without it are terms of this reduction
   bool in_terms = false;          // operand 0 must then also consist of terms of a sum (index_add)
   uint32_t linear = 0;            // bit i: if operand i consists of terms of a sum, so does every result ...
   bool jointly = false;           // ... provided that all these operands do

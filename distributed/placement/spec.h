@@ -15,7 +15,7 @@ namespace weft::dist {
 
 /// Which indices of a segment a rank owns.
 enum class SegLayout : uint8_t {
-  kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): a part of a part is a part
+  kBlock,     // rank i of n has [floor(i N / n), floor((i + 1) N / n)), so a part of a part is a part
   kHeadTail,  // blocks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
   kTable,     // equal numbers on each rank; a table that the step makes at run time lists them
   // The layouts below are only for rows sorted by expert (ops/core/indexing/moe.h).

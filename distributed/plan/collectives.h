@@ -1,5 +1,5 @@
 // The collectives of a local graph, numbered by their attribute `site`. After passes move or drop nodes, the site
-// identifies what emission recorded about each collective: its value and reason.
+// identifies the record of emission about each collective: its value and reason.
 #pragma once
 #include "distributed/overlap/arrange.h"
 #include "distributed/propagate/emit.h"

@@ -35,9 +35,9 @@ struct MeshPartition {
   bool on_meta = false;  // some value of the joint graph is on meta: the plan is made for the CPU, and cannot run
   Pins pins;
   Decision decision;
-  std::vector<int> class_of;         // by rank of `mesh`; -1: not made
-  std::vector<LocalGraph> locals;    // by class, simplified; its collectives come from the graph that runs
-  std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped; with pp, equal to `locals`
+  std::vector<int> class_of;         // index: rank of `mesh`; -1: not made
+  std::vector<LocalGraph> locals;    // index: class; simplified; its collectives come from the graph that runs
+  std::vector<Ref<Graph>> arranged;  // index: class; bucketed and overlapped; with pp, equal to `locals`
   CommunicationReport communication;
   std::shared_ptr<PipelinePartition> pipeline;  // null without pp
   // Only for a compiled step with pp: the collectives of a rank by program, in the order in which the rank starts them.

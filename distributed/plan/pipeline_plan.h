@@ -30,11 +30,11 @@ struct PipelinePartition {
   size_t choices() const { return 2 * recompute.size(); }
   size_t choice = 0;  // the chosen combination, from which all fields below follow
   std::vector<Crossing> crossings;
-  pipeline::Table table;            // with SEND and RECV
+  pipeline::Table table;            // the table with SEND and RECV
   pipeline::ActionCosts costs;      // result of predict(), in seconds and bytes
   pipeline::Simulation simulation;  // result of predict()
   std::vector<int> order;           // the numbers of all actions, in an order in which they can run
-  std::vector<StepSplit> splits;    // by shape class
+  std::vector<StepSplit> splits;    // index: shape class
 
   SplitCall call(const Graph& local) const { return {*joint, microbatch, local, cut, table, gather_once}; }
   /// A text about the cut, the bubbles and the memory, for reports.

@@ -15,7 +15,7 @@ struct PlannedCell {
   std::string why;
   int64_t bytes = 0;       // bytes of the largest shard
   bool parameter = false;  // else optimiser state and other cells
-  /// Splits at use: mesh dimension and dim; dim -1: a rule keeps the parameter whole along this mesh dimension.
+  /// Splits at use, as mesh dimension and dim; dim -1: a rule keeps the parameter whole along this mesh dimension.
   std::vector<std::pair<std::string, int>> split = {};
 };
 

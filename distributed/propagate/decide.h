@@ -31,7 +31,7 @@ struct PositionSource {
 
 /// The decisions of strategies before propagation.
 struct Pins {
-  std::vector<std::optional<CellPin>> cells;  // by index in Graph::cells
+  std::vector<std::optional<CellPin>> cells;  // index as in Graph::cells
   std::vector<Spec> inputs;  // the split of the work that each argument sets; every rank has the whole argument
   Axes activations;          // sums over these axes are reduced at once (tensor parallelism) ...
   bool sequence = false;     // ... and scattered over the dim that is dim 1 of the arguments
@@ -56,10 +56,9 @@ struct NodeChoice {
 struct Decision {
   std::vector<NodeChoice> nodes;
   std::vector<CellPin> cells;
-  std::vector<Spec> outputs;  // specs of the graph's results; nothing is pending
-  std::vector<Spec> prefer;   // by node: the default placement of free values
-  std::vector<int32_t>
-      gradient_of;  // by node: the cell whose gradient (before the update) is its first result; else -1
+  std::vector<Spec> outputs;         // specs of the graph's results; nothing is pending
+  std::vector<Spec> prefer;          // node -> default placement of free values
+  std::vector<int32_t> gradient_of;  // node -> the cell whose gradient (before the update) is its first result; else -1
   std::vector<std::string> notes;
 };
 

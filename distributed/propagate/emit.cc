@@ -498,7 +498,7 @@ class Emitter final : public Locals {
   std::map<std::pair<int32_t, std::string>, ExpertExchange> exchanges_;
   std::vector<PlannedCollective> collectives_;
   int64_t sites_ = 0;                   // the last assigned site
-  std::vector<bool> follows_gradient_;  // by node: it is a gradient, or is made from one
+  std::vector<bool> follows_gradient_;  // node -> it is a gradient, or is made from one
   int32_t written_ = -1;                // the cell whose new value is being resharded to its placement at rest
 };
 

@@ -52,7 +52,7 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
 /// A placement that a value has.
 struct Version {
   Spec spec;
-  bool gathered = false;  // by an all-gather, which backward repeats
+  bool gathered = false;  // an all-gather made it, which backward repeats
   bool backward = false;  // made for a node of backward
 };
 

@@ -385,7 +385,7 @@ class Cutter {
   std::vector<bool> lazy_;              // backward nodes that are computed where they are read
   std::vector<int32_t> order_;          // forward nodes
   std::vector<int> pieces_;             // positions in the order where a stage may begin
-  std::vector<std::set<int>> readers_;  // by node: the stages whose forward nodes read it
+  std::vector<std::set<int>> readers_;  // node -> the stages whose forward nodes read it
 };
 
 }  // namespace

@@ -29,10 +29,10 @@ struct StageOf {
 struct StageCut {
   int stages = 1;
   std::vector<StageOf> nodes;
-  std::vector<double> seconds;     // by stage: an estimate of F and B for one microbatch
+  std::vector<double> seconds;     // stage -> an estimate of F and B for one microbatch
   double largest_piece = 0;        // seconds of F and B of the largest piece without a place to cut
   bool fits = true;                // false: no cut is estimated to fit in CutOptions::memory
-  std::vector<std::string> first;  // by stage: its first forward node, "model/blocks.2: dot at model.cc:50"
+  std::vector<std::string> first;  // stage -> its first forward node, "model/blocks.2: dot at model.cc:50""
 };
 
 struct CutOptions {
@@ -45,9 +45,9 @@ struct CutOptions {
   /// parameters; the gradients and optimiser state of trained parameters; and for each live microbatch the forward
   /// values that backward reads.
   int64_t memory = 0;
-  std::vector<double> alive = {};  // by stage, with `memory`: microbatches between F and the end of backward
+  std::vector<double> alive = {};  // stage -> microbatches between F and the end of backward, with `memory`
   int stages_of_rank = 1;
-  std::vector<bool> may_recompute = {};  // by node: backward need not read it
+  std::vector<bool> may_recompute = {};  // node -> backward need not read it
 };
 
 /// The work of the largest stage may be up to kUnevenStages times the least possible, if fewer bytes then cross the

@@ -79,7 +79,7 @@ void expect_regions(const Case& c) {
 // Stages are contiguous and have work; values flow forward in F and back in B.
 void expect_directions(const Case& c) {
   std::vector<double> forward(static_cast<size_t>(c.cut.stages));
-  std::set<std::pair<Value, int>> received;  // by stage: the forward values that its forward nodes read
+  std::set<std::pair<Value, int>> received;  // forward values, and the stages whose forward nodes read them
   int stage = 0;
   for (int32_t id = 0; id < c.g.size(); ++id) {
     const StageOf& own = c.cut.nodes[id];

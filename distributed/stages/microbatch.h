@@ -18,7 +18,7 @@ struct Microbatch {
   Ref<Graph> graph;      // inputs: the step's inputs, then the slices of one microbatch, in the order of `sources`
   size_t arguments = 0;  // number of the step's inputs
   int64_t count = 0;     // number of microbatches
-  std::vector<Value> sources;  // by slice: the stacked operand in the joint graph, [microbatches, ...]
+  std::vector<Value> sources;  // slice -> the stacked operand in the joint graph, [microbatches, ...]
 };
 
 /// Each value of one microbatch is computed once for each microbatch, each other value once for the step. The graph has

@@ -97,7 +97,7 @@ class PartMaker {
 
  private:
   GraphPart part_;
-  std::map<Value, Value> operands_;  // by key
+  std::map<Value, Value> operands_;  // key: key of the operand
 };
 
 class StageSplitter {
@@ -220,7 +220,7 @@ class StageSplitter {
 
   // Checks the order of microbatches: the bits of a float sum depend on the order of its terms.
   void check_order(int rank) const {
-    std::map<std::pair<int, bool>, const Action*> last;  // by stage and direction
+    std::map<std::pair<int, bool>, const Action*> last;  // key: stage and direction
     for (const Action& a : call_.table.ranks[rank]) {
       if (!pipeline::computes(a.kind) || a.kind == ActionKind::kInput) continue;
       const Action*& before = last[{a.stage, a.kind == ActionKind::kForward}];
@@ -402,7 +402,7 @@ class StageSplitter {
   /// For each cell, the last level at which a rank reads its old value.
   std::vector<int> last_reads(int rank, const std::vector<int>& write_levels) {
     std::vector<int> last(g_.cells.size());
-    std::vector<int> reader(static_cast<size_t>(g_.size()), -1);  // by node: the last level that computes it
+    std::vector<int> reader(static_cast<size_t>(g_.size()), -1);  // node -> the last level that computes it
     const auto read = [&](Value v, int level) {
       int& l = reader[v.node];
       l = std::max(l, level);
@@ -500,13 +500,13 @@ class StageSplitter {
   const std::vector<std::vector<int32_t>> users_;
   StepSplit split_;
   const Recomputed recomputed_;
-  std::vector<bool> gathered_;  // by node
+  std::vector<bool> gathered_;  // index: node
   // The rank and the level that compute each node of the update, and each sum.
   std::vector<int> where_, level_;
-  std::vector<std::set<int>> homes_;              // by cell
-  std::vector<std::vector<bool>> needed_;         // by rank and node
+  std::vector<std::set<int>> homes_;              // index: cell
+  std::vector<std::vector<bool>> needed_;         // indices: rank and node
   std::map<Hop, int> hops_;                       // each hop, with the level after which it is sent
-  std::map<int, std::vector<int>> write_levels_;  // by rank and write
+  std::map<int, std::vector<int>> write_levels_;  // key: rank; index: write
   int levels_ = 0;
 };
 

@@ -19,8 +19,8 @@ namespace weft::dist {
 struct GraphPart {
   Ref<Graph> graph;              // a joint graph
   std::vector<Value> in, out;    // values by operand and by result
-  std::vector<int32_t> adds_to;  // by operand: the result that replaces it, a sum; -1: none
-  std::vector<int32_t> results;  // by result: the number of the step's result, or -1
+  std::vector<int32_t> adds_to;  // operand -> the result that replaces it, a sum; -1: none
+  std::vector<int32_t> results;  // result -> number of the step's result, or -1
 
   /// Whether the part has no work.
   bool empty() const { return !graph || (graph->outputs.empty() && graph->writes.empty()); }
@@ -28,8 +28,8 @@ struct GraphPart {
 
 struct RankParts {
   GraphPart before;  // slices of the batch, zeros of sums, values that no microbatch changes
-  std::map<std::pair<int, pipeline::ActionKind>, GraphPart> actions;  // by stage and F, I, W or B
-  std::vector<GraphPart> after;                                       // by level
+  std::map<std::pair<int, pipeline::ActionKind>, GraphPart> actions;  // key: stage and F, I, W or B
+  std::vector<GraphPart> after;                                       // index: level
 };
 
 /// A value that one rank sends to another once per step.
@@ -41,9 +41,9 @@ struct Hop {
 
 struct StepSplit {
   std::vector<RankParts> ranks;
-  std::vector<std::vector<Hop>> hops;    // by level: the hops between after[level] and after[level + 1]
+  std::vector<std::vector<Hop>> hops;    // level -> the hops between after[level] and after[level + 1]
   int commit_level = -1;                 // the first level at which a rank writes a cell; -1: none does
-  std::vector<std::vector<bool>> cells;  // by rank: the cells that it has; each cell is on one or more ranks
+  std::vector<std::vector<bool>> cells;  // rank -> the cells that it has; each cell is on one or more ranks
 };
 
 struct SplitCall {

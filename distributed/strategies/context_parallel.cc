@@ -197,15 +197,14 @@ constexpr OptionRow kOptions[] = {
     {.name = "cp",
      .field = &Plan::cp,
      .allowed = kKinds,
-     .help = "how attention sees the whole of sequences split over cp: allgather, ring or ulysses",
+     .help = "method of attention over sequences that cp splits: allgather, ring or ulysses",
      .tried = kinds},
     {.name = "cp_layout",
      .field = &Plan::cp_layout,
      .allowed = kLayouts,
-     .help =
-         "the positions of a rank along cp: contiguous, headtail (equal work under a causal mask), documents (equal "
-         "work for packed documents, whose ids the mask compares), or auto (headtail where possible: not with tp "
-         "and sequence)"},
+     .help = "positions of a rank along cp: contiguous, headtail (equal work under a causal mask), documents (equal "
+             "work for packed documents, whose ids the mask compares), or auto (headtail where possible: not with tp "
+             "and sequence)"},
 };
 
 }  // namespace

@@ -68,7 +68,7 @@ bool has_rows_of_argument(const Graph& g, Value v) {
 // The most parts of a batch, by rows of the batch. A step reads such a batch part by part, like the unrolled loop of
 // accumulate(): it reads each entry of dim 0 of a view [parts, rows, ...] separately.
 std::map<int64_t, int64_t> parts_of_batches(const Graph& g) {
-  std::map<int32_t, std::set<int64_t>> entries;  // by view: the entries that are read
+  std::map<int32_t, std::set<int64_t>> entries;  // view -> the entries that are read
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (n.op->placing != Placing::kSlice || n.backward) continue;
@@ -97,7 +97,7 @@ void annotate(StrategyContext& s) {
   if (s.plan.wire == "bf16") s.pins.wire = kBFloat16;
   const Axes batch = batch_axes(s.mesh);
   if (s.mesh.parts(batch) == 1) return;
-  std::map<int64_t, DimSpec> split;  // by rows
+  std::map<int64_t, DimSpec> split;  // key: rows
   for (const auto& [all, parts] : parts_of_batches(s.graph)) {
     const int64_t rows = all / parts;
     Axes axes;
@@ -138,8 +138,9 @@ constexpr OptionRow kOptions[] = {
     {.name = "wire",
      .field = &Plan::wire,
      .allowed = kWires,
-     .help = "type in which ranks exchange f32 gradients: f32, or bf16 with half the bytes, where each rank's term is "
-             "rounded, summed in f32, and the sum is rounded"},
+     .help =
+         "dtype of exchanged f32 gradients: f32, or bf16 with half the bytes (terms are rounded, summed in f32, and "
+         "the sum is rounded)"},
 };
 
 }  // namespace

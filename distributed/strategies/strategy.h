@@ -12,7 +12,7 @@ struct ParameterPin {
   int32_t cell = -1;
   std::string name;
   Shape shape;
-  std::vector<Axes> split;  // by dim: axes at use
+  std::vector<Axes> split;  // dim -> axes at use
   Axes sharded = {};        // axes that split dim `sharded_dim` further for the reduced gradient and the update
   int sharded_dim = -1;
   bool sharded_at_rest = false;  // `sharded` also holds between steps: each use gathers the parameter

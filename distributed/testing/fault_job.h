@@ -30,7 +30,7 @@ inline constexpr int kNumKinds = 17;
 std::string_view to_string_view(Kind kind);
 
 /// Where a fault is: at a collective of this phase of the training step, in the evaluation, in the checkpoint, or while
-/// the process starts: before or, for a signal, while it joins the job.
+/// the process starts (before it joins the job, or for a signal while it joins).
 enum class Where : uint8_t { kForward, kBackward, kUpdate, kCheckpoint, kEvaluation, kStart };
 inline constexpr int kNumWheres = 6;
 std::string_view to_string_view(Where where);

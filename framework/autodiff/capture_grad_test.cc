@@ -225,7 +225,7 @@ TEST(CaptureGrad, RecordsAsTheTapeDoes) {
         const Tensor x = a[0].requires_grad();
         const Tensor slope = grad(x * x, {x})[0];  // without create_graph: a constant, too
         const Tensor second = grad(slope * slope * x, {x})[0];
-        const Tensor same = grad(x * x, {x.requires_grad()})[0];  // of a value that is recorded already
+        const Tensor same = grad(x * x, {x.requires_grad()})[0];  // the gradient of a value that is recorded already
         EXPECT_TRUE(x.requires_grad_enabled() && (x * x).requires_grad_enabled());
         EXPECT_FALSE(a[0].requires_grad_enabled() || slope.requires_grad_enabled());
         return std::vector<Tensor>{first, second, same};

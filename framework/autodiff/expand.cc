@@ -147,8 +147,8 @@ class Expander {
   }
 
   const Graph& from_;
-  Capture* capture_ = nullptr;  // of the new graph
-  std::vector<bool> constant_;  // by node: part of gradients without create_graph
+  Capture* capture_ = nullptr;  // capture of the new graph
+  std::vector<bool> constant_;  // node -> part of gradients without create_graph
   const Capture::Differentiate differentiate_ = [this](const Tensor& loss, std::span<const Tensor> wrt,
                                                        const Tensor& seed, bool create_graph) {
     return differentiate(loss, wrt, seed, create_graph);

@@ -11,7 +11,7 @@ namespace weft::internal {
 struct JointBody {
   Ref<Graph> graph;
   int32_t first_backward = 0;  // nodes from here on belong to the derivative
-  std::vector<bool> reached;   // by selected input: whether it has a gradient
+  std::vector<bool> reached;   // selected input -> whether it has a gradient
 };
 JointBody differentiate_body(const Graph& body, const std::vector<bool>& inputs, const std::vector<bool>& outputs);
 

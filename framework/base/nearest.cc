@@ -32,7 +32,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   const std::string* best = nullptr;
   if (name.size() > kLongest) return "";
   for (const std::string& c : candidates) {
-    const size_t least = std::max(name.size(), c.size()) - std::min(name.size(), c.size());  // of the distance
+    const size_t least = std::max(name.size(), c.size()) - std::min(name.size(), c.size());  // least distance
     if (c.size() > kLongest || least >= limit) continue;
     if (const size_t d = edit_distance(name, c); d < limit) best = &c, limit = d;
   }

@@ -143,7 +143,7 @@ struct ThreadPool::Impl {
   const FunctionRef<void(int64_t)>* fn = nullptr;
   int64_t tasks = 0;
   int parts = 0;
-  internal::Origin origin;  // of the caller, for errors
+  internal::Origin origin;  // origin of the caller, for errors
   const void* actor = nullptr;
   internal::TracedThread caller;
   bool traced = false;

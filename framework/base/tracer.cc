@@ -20,7 +20,7 @@ thread_local constinit TracedThread traced_thread;
 namespace {
 
 constexpr int kWindows = 2;
-constexpr uint64_t kSlots = kTraceRing + 1;     // of a ring: one more than it holds, which its thread may be writing
+constexpr uint64_t kSlots = kTraceRing + 1;  // slots of a ring: one more than it holds, which its thread may be writing
 constexpr size_t kMostEnded = size_t{1} << 19;  // events of threads that have ended
 
 using Word = uint64_t;
@@ -86,11 +86,11 @@ class EventRing {
 
 struct EventRings {
   Mutex mutex;
-  std::vector<std::unique_ptr<EventRing>> live WEFT_GUARDED_BY(mutex);  // of running threads
+  std::vector<std::unique_ptr<EventRing>> live WEFT_GUARDED_BY(mutex);  // rings of running threads
   std::deque<Lane> ended WEFT_GUARDED_BY(mutex);
   size_t ended_events WEFT_GUARDED_BY(mutex) = 0;
   std::array<uint32_t, kWindows> kinds WEFT_GUARDED_BY(mutex){};  // 0: closed
-  std::array<int64_t, kWindows> lost WEFT_GUARDED_BY(mutex){};    // of lanes that were dropped
+  std::array<int64_t, kWindows> lost WEFT_GUARDED_BY(mutex){};    // events of lanes that were dropped
   int threads WEFT_GUARDED_BY(mutex) = 0;
 
   void update() WEFT_REQUIRES(mutex) { traced_kinds.store(kinds[0] | kinds[1], std::memory_order_relaxed); }

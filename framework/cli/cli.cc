@@ -295,7 +295,7 @@ std::vector<std::string> parse(std::vector<std::string> args, const KnownFlags& 
 }
 
 std::atomic<int> interrupt_signal{0};
-std::atomic<int64_t> interrupt_time{0};  // of the first signal, in ns
+std::atomic<int64_t> interrupt_time{0};  // time of the first signal, in ns
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 // `timeout` and shells send one signal twice, to the process and to its group: a repeat within a second is the same

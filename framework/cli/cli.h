@@ -72,7 +72,7 @@ class PartFlags {
 
  private:
   std::vector<std::string> names_;
-  std::vector<unsigned> parts_;  // of each flag
+  std::vector<unsigned> parts_;  // parts of each flag
   std::unique_ptr<bool[]> given_;
   Flags flags_;
 };

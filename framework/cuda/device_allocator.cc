@@ -10,7 +10,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr int64_t kAlign = 512;  // of a block's size and address
+constexpr int64_t kAlign = 512;  // alignment of a block's size and address
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kSmall = 1 * kMiB;  // blocks up to this size share segments of kSmallSegment bytes
 constexpr int64_t kSmallSegment = 2 * kMiB;

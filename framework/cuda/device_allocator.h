@@ -53,7 +53,7 @@ class DeviceAllocator final : public Allocator {
     DeviceBlock *before = nullptr, *after = nullptr;  // neighbours in the segment
     bool free = false, small = false;
     int64_t asked = 0;             // bytes, while live
-    int64_t counted = 0;           // of stats.live; 0 unless live
+    int64_t counted = 0;           // share of stats.live; 0 unless live
     std::vector<Stream*> used_by;  // other streams
     std::string name;              // while live
   };

@@ -154,7 +154,7 @@ TEST_F(DeviceAllocatorTest, PoisonIsInStreamOrder) {
 TEST_F(DeviceAllocatorTest, CachedMemoryIsGivenBackBeforeItFails) {
   void* a = allocator().allocate(150 * kMiB);
   allocator().deallocate(a, 150 * kMiB);
-  void* b = allocator().allocate(200 * kMiB);  // of 256: not together with the other
+  void* b = allocator().allocate(200 * kMiB);  // a segment of 256 MiB, too large beside the cached one
   EXPECT_EQ(fake.allocated_bytes(), static_cast<size_t>(200 * kMiB));
   allocator().deallocate(b, 200 * kMiB);
   fake.fail_allocation_after(0);
@@ -217,7 +217,7 @@ TEST_F(DeviceAllocatorTest, ALimit) {
 TEST_F(DeviceAllocatorTest, UnderCaptureOnlyCachedMemoryIsThere) {
   void* a = allocator().allocate(4096);
   GraphReplay g = GraphReplay::capture(gpu().stream(), [&] {
-    void* b = allocator().allocate(4096);  // of the same segment
+    void* b = allocator().allocate(4096);  // a block of the same segment
     fill(b, 0, 4096, gpu().stream());
     allocator().deallocate(b, 4096);
     EXPECT_EQ(error_of([&] { allocator().allocate(5 * kMiB); }),

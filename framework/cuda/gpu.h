@@ -23,7 +23,7 @@ struct GpuProperties {
   int64_t memory = 0;
   int warp = 32;
   int64_t grid_x = 0, grid_y = 0, grid_z = 0;  // maximum blocks per dimension
-  int shared_per_block = 0;                    // by default
+  int shared_per_block = 0;                    // default limit
   int shared_per_block_optin = 0;              // maximum, if requested
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
 

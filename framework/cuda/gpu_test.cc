@@ -21,7 +21,7 @@ TEST_F(GpuTest, Properties) {
   EXPECT_EQ(p.multiprocessors, 132);
   EXPECT_EQ(p.shared_per_block_optin, 227 << 10);
   EXPECT_EQ(p.pci_bus, "0000:01:00.0");
-  EXPECT_NEAR(p.memory_rate(), 3.35e12, 0.01e12);  // of an H100's HBM3
+  EXPECT_NEAR(p.memory_rate(), 3.35e12, 0.01e12);  // an H100's HBM3
   EXPECT_EQ(p.to_string(), "Fake GPU, compute capability 9.0, 132 multiprocessors, 256.0 MiB");
   EXPECT_EQ(Gpu::get(1).device(), Device::cuda(1));
 }

@@ -19,7 +19,7 @@ struct KernelLaunch {
   const void* parameters = nullptr;
   size_t parameter_bytes = 0;
   const char* op = "";  // the op it computes, for messages; must live until the launch is done
-  SourceLine line;      // of the user's program
+  SourceLine line;      // line of the user's program
 };
 
 /// Call this after work was queued other than by Function::launch, for example by cuBLASLt. Under WEFT_SYNC=1 it waits

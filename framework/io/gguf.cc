@@ -23,7 +23,7 @@ constexpr uint64_t kMostParts = 99999;   // five digits
 
 // A value of the metadata: its type, and the bytes of its elements in the file.
 struct Value {
-  uint32_t type = 0;  // of the elements of a list
+  uint32_t type = 0;  // type of a list's elements
   int64_t count = 1;  // elements of a list
   bool list = false;
   const std::byte* at = nullptr;

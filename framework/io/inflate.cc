@@ -15,7 +15,7 @@ std::string inflate_raw(std::string_view bytes, int64_t size, std::string_view w
                 size, " bytes");
   z_stream z{};
   WEFT_CHECK_AS(kResourceExhausted, inflateInit2(&z, -15) == Z_OK, "inflate: out of memory for ", what);
-  std::string out(static_cast<size_t>(size) + 1, '\0');  // one more, so that a longer stream shows
+  std::string out(static_cast<size_t>(size) + 1, '\0');  // one byte more, to detect a longer stream
   z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
   z.avail_in = static_cast<uInt>(length);
   z.next_out = reinterpret_cast<Bytef*>(out.data());

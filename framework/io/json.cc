@@ -73,7 +73,7 @@ class JsonBuilder final : public nlohmann::json_sax<Json> {
   const std::string_view what_;
   const int max_depth_;
   std::vector<Json*> open_;  // the open objects and arrays, outermost first
-  Json* member_ = nullptr;   // of the innermost object: the place of its next value
+  Json* member_ = nullptr;   // place of the next value of the innermost object
 };
 
 }  // namespace

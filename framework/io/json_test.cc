@@ -60,7 +60,7 @@ TEST(Json, TextsKeepAnyBytes) {
     const Json back = parse_json(write_json(j), "t");
     EXPECT_EQ(bytes_of_json(json_get<std::string>(back, "path", "t")), bytes);
   }
-  EXPECT_EQ(json_text("caf\xC3\xA9"), "caf\xC3\xA9");   // UTF-8 is itself
+  EXPECT_EQ(json_text("caf\xC3\xA9"), "caf\xC3\xA9");   // UTF-8 is not escaped
   const std::string other("\0bytes:\xE2\x82\xAC", 10);  // not from json_text
   EXPECT_EQ(bytes_of_json(other), other);
 }

@@ -68,8 +68,8 @@ TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data,
   auto it = std::find(std::begin(kNames), std::end(kNames), dtype);
   WEFT_CHECK_AS(
       kUnimplemented, it != std::end(kNames), what, " has dtype ", dtype,
-      "; need one of F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2: convert the tensor before you save "
-      "it (unsigned integers: to I64)");
+      "; need one of F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2; convert the tensor before you save "
+      "it (unsigned integers to I64)");
   info.dtype = static_cast<DType>(it - std::begin(kNames));
 
   auto whole = [&](const Json& v, const char* of) {

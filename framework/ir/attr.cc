@@ -27,7 +27,7 @@ const char* kind_name(const AttrValue& v) {
 
 bool equal(const AttrValue& a, const AttrValue& b) {
   if (a.index() != b.index()) return false;
-  if (const double* x = std::get_if<double>(&a))  // by bits: NaN equals itself, -0 differs from 0
+  if (const double* x = std::get_if<double>(&a))  // equal bits: NaN equals itself, -0 differs from 0
     return std::bit_cast<uint64_t>(*x) == std::bit_cast<uint64_t>(std::get<double>(b));
   if (const Ref<Graph>* x = std::get_if<Ref<Graph>>(&a)) {
     const Ref<Graph>& y = std::get<Ref<Graph>>(b);

@@ -11,8 +11,8 @@
 namespace weft::internal {
 namespace {
 
-constexpr int kMaxDepth = 32;                            // of nested graphs
-constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // of all tensors whose elements were not written
+constexpr int kMaxDepth = 32;                            // depth of nested graphs
+constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // size of all tensors whose elements were not written
 
 }  // namespace
 

@@ -22,7 +22,7 @@ class Mesh {
     std::string name;
     int size = 1;
     Axes axes;
-    std::string over;  // of a view: the dimensions whose ranks it takes, "dp,tp"; else empty
+    std::string over;  // dimensions whose ranks a view takes, "dp,tp"; else empty
   };
 
   /// One rank.
@@ -68,7 +68,7 @@ class Mesh {
  private:
   int size_ = 1;
   std::vector<Dim> dims_;
-  std::vector<int> axis_size_, axis_stride_;  // by axis; strides in ranks
+  std::vector<int> axis_size_, axis_stride_;  // index: axis; strides in ranks
 };
 
 }  // namespace weft::dist

@@ -123,7 +123,7 @@ TEST(DLPack, RefusesWhatItDoesNotHaveAndLeavesTheCapsule) {
             "from_dlpack: got null data for shape [2, 2]");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.byte_offset = 2; }),
             "from_dlpack: got data that is not aligned to its 4-byte elements");
-  // What overflows 64 bits, and what ends beyond the last address.
+  // Layouts that overflow 64 bits, and layouts that end beyond the last address.
   EXPECT_EQ(refused([](Foreign& f) { f.strides[0] = INT64_MAX; }),
             "from_dlpack: shape [2, 2] with strides [9223372036854775807, 2] and byte_offset 8 reaches beyond the last "
             "address; need the strides (in elements) and the offset of existing memory");

@@ -42,7 +42,7 @@ namespace {
 // Size classes: multiples of 64 B up to 1 KiB, then eight steps per power of two, so at most 12.5 % is slack.
 constexpr int kSmallClasses = 16;
 constexpr int kClasses = kSmallClasses + 8 * 40;
-constexpr int64_t kMostBytes = int64_t{1} << 50;  // of the last class
+constexpr int64_t kMostBytes = int64_t{1} << 50;  // size of the last class
 
 struct SizeClass {
   int index;

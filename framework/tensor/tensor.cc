@@ -129,7 +129,7 @@ std::pair<int64_t, int> first_bad_bool(const StridedView& v) {
   const int64_t n = v.numel();
   const auto* const data = v.as<const uint8_t>();
   const bool dense = v.contiguous();
-  uint8_t bits = 0;  // of all bytes; a loop without a branch is fast
+  uint8_t bits = 0;  // bits of all bytes; a loop without a branch is fast
   for (int64_t i = 0; dense && i < n; ++i) bits |= data[i];
   if (dense && bits <= 1) return {-1, 0};
   for (int64_t i = 0; i < n; ++i) {

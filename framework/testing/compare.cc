@@ -8,8 +8,8 @@ namespace weft::testing {
 namespace {
 
 struct Format {
-  int bits;          // of the significand, including the hidden bit
-  int min_exponent;  // of the smallest normal value
+  int bits;          // bits of the significand, including the hidden bit
+  int min_exponent;  // exponent of the smallest normal value
   double max;
 };
 Format format_of(DType t) {

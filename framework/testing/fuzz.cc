@@ -153,7 +153,7 @@ Outcome read_one(const FuzzTarget& target, const std::string& input) {
   return o;
 }
 
-/// What reading `bytes` bytes may take.
+/// The time limit for reading `bytes` bytes.
 double seconds_allowed(size_t bytes) { return kSlower * (0.05 + 1e-6 * static_cast<double>(bytes)); }
 
 std::string input_of(const FuzzTarget& target, int64_t i) {

@@ -50,12 +50,12 @@ uint64_t seed_of(uint64_t seed, int64_t epoch, int64_t index) {
 // The messages follow "DataLoader: item 7 of epoch 0: ".
 void BatchStack::add(std::vector<Tensor> tensors, std::vector<size_t> lengths) {
   if (items_.empty()) lengths_ = lengths;
-  WEFT_CHECK(lengths == lengths_, "the lengths of its vectors of tensors are ", lengths, " and of the first item ",
-             lengths_, "; need the same in all items of a batch, or .batch_size = 1");
+  WEFT_CHECK(lengths == lengths_, "its vectors of tensors have the lengths ", lengths, ", and the first item ",
+             lengths_, "; need equal lengths in all items of a batch, or .batch_size = 1");
   for (size_t t = 0; t < tensors.size(); ++t) {
     WEFT_CHECK(tensors[t].defined(), "tensor ", t, " is undefined; need a value");
-    WEFT_CHECK(items_.empty() || tensors[t].type() == items_[0][t].type(), "tensor ", t, " of an item is ",
-               tensors[t].type(), " and of another ", items_[0][t].type(), "; need one type in all items of a batch");
+    WEFT_CHECK(items_.empty() || tensors[t].type() == items_[0][t].type(), "tensor ", t, " is ", tensors[t].type(),
+               " in one item and ", items_[0][t].type(), " in another; need one type in all items of a batch");
   }
   items_.push_back(std::move(tensors));
 }

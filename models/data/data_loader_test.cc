@@ -215,10 +215,10 @@ TEST(DataLoader, EachBatchHasTheStructureOfItsItems) {
     EXPECT_EQ(at, 4u);
     // Items 0 and 1 have three tensors each.
     DataLoader pairs(Lengths{lengths}, {.batch_size = 2, .workers = workers});
-    expect_error(
-        [&] { pairs.begin(); },
-        "DataLoader: item 1 of epoch 0: the lengths of its vectors of tensors are [2, 1] and of the first item "
-        "[3, 0]; need the same in all items of a batch, or .batch_size = 1");
+    expect_error([&] { pairs.begin(); },
+                 "DataLoader: item 1 of epoch 0: its vectors of tensors have the lengths [2, 1], and the first item "
+                 "[3, 0]; need "
+                 "equal lengths in all items of a batch, or .batch_size = 1");
     DataLoader rows(SevenRows{}, {.batch_size = 2, .workers = workers});
     expect_error(
         [&] { rows.begin(); },
@@ -284,7 +284,7 @@ TEST(DataLoader, ErrorsSayWhatIsWrong) {
   };
   DataLoader uneven(Uneven{}, {.batch_size = 2});
   expect_error([&] { uneven.begin(); },
-               "item 1 of epoch 0: tensor 0 of an item is f32[2] and of another f32[1]; need one type in all items");
+               "item 1 of epoch 0: tensor 0 is f32[2] in one item and f32[1] in another; need one type in all items");
 }
 
 }  // namespace

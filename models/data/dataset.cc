@@ -110,7 +110,7 @@ void TokenDataset::copy(int64_t begin, std::span<int32_t> out) const {
 }
 
 std::vector<int32_t> TokenDataset::tokens(int64_t begin, int64_t count) const {
-  WEFT_CHECK(count >= 0, "tokens: got a count of ", count);
+  WEFT_CHECK(count >= 0, "tokens: got a count of ", count, "; need 0 or more");
   std::vector<int32_t> out(count);
   copy(begin, out);
   return out;

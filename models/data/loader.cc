@@ -12,8 +12,8 @@ namespace {
 void check(const TokenDataset& data, const LoaderOptions& o) {
   WEFT_CHECK(o.batch_size > 0, "data: got batch_size ", o.batch_size, "; need at least 1");
   WEFT_CHECK(o.seq_len > 0, "data: got seq_len ", o.seq_len, "; need at least 1");
-  WEFT_CHECK(o.batch_size < int64_t{1} << 40 && o.seq_len < int64_t{1} << 40,
-             "data: batch_size or seq_len beyond 2^40");
+  WEFT_CHECK(o.batch_size < int64_t{1} << 40 && o.seq_len < int64_t{1} << 40, "data: got batch_size ", o.batch_size,
+             " and seq_len ", o.seq_len, "; need less than 2^40");
   WEFT_CHECK(data.size() - 1 >= o.seq_len, "data: the ", o.what, " text has ", data.size(), " tokens; need at least ",
              o.seq_len + 1, " (seq_len + 1); give a longer text or a smaller seq_len");
 }
@@ -22,7 +22,8 @@ void check(const TokenDataset& data, const LoaderOptions& o) {
 template <class T, class F>
 void fill(const TokenDataset& data, int64_t seq_len, int64_t begin, int64_t end, std::span<T> tokens,
           std::span<T> targets, F&& begin_of) {
-  WEFT_CHECK_AS(kOutOfRange, 0 <= begin && begin <= end, "data: got rows ", begin, " to ", end);
+  WEFT_CHECK_AS(kOutOfRange, 0 <= begin && begin <= end, "data: got rows ", begin, " to ", end,
+                "; need 0 <= begin <= end");
   int64_t need = (end - begin) * seq_len;
   WEFT_CHECK(static_cast<int64_t>(tokens.size()) == need && static_cast<int64_t>(targets.size()) == need,
              "data: got room for ", tokens.size(), " tokens and ", targets.size(), " targets; need ", need, " each");

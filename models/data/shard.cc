@@ -94,7 +94,7 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
                 h.vocab_size > 0 && h.vocab_size <= uint64_t{1} << 31 &&
                     h.token_bytes == bytes_per_token(static_cast<int64_t>(h.vocab_size)) &&
                     std::memchr(h.tokenizer, 0, sizeof h.tokenizer),
-                path, ": damaged token shard: its header makes no sense");
+                path, ": damaged token shard: its header is not valid");
   uint64_t data = static_cast<uint64_t>(size) - sizeof(ShardHeader);
   WEFT_CHECK_AS(kDataLoss, data % h.token_bytes == 0 && data / h.token_bytes == h.count, path,
                 ": damaged token shard: its header says ", h.count, " tokens of ", h.token_bytes, " bytes, but ", data,
@@ -111,7 +111,7 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
 
 Shard Shard::of_bin(const std::string& path, const std::string& tokenizer, int64_t vocab_size) {
   constexpr int64_t kHeaderBytes = 1024;
-  constexpr int32_t kMagics[2] = {20240520, 20240801}, kVersions[2] = {1, 7};  // of u16 and u32 ids
+  constexpr int32_t kMagics[2] = {20240520, 20240801}, kVersions[2] = {1, 7};  // headers of u16 and u32 ids
   Shard s;
   s.file_ = io::MappedFile(path);
   s.tokenizer_ = tokenizer;

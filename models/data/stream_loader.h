@@ -26,7 +26,7 @@ class StreamLoader {
     weft::internal::LineScope line(loc);
     WEFT_CHECK(options.batch_size > 0, "StreamLoader: batch_size is ", options.batch_size, "; need 1 or more");
     WEFT_CHECK(!options.shuffle && options.workers == 0, "StreamLoader: got ", options.shuffle ? "shuffle" : "workers",
-               "; need a stream that is in its order and made by the caller, or a dataset with size and get");
+               "; need neither: the caller makes a stream in its order; a dataset with size and get accepts both");
   }
   StreamLoader(const StreamLoader&) = delete;
 

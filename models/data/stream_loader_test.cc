@@ -45,7 +45,7 @@ TEST(StreamLoader, YieldsBatchesInTheOrderOfTheStream) {
 }
 
 TEST(StreamLoader, RefusesOptionsOfIndices) {
-  expect_error([] { StreamLoader(Counting(), {.shuffle = true}); }, "StreamLoader: got shuffle; need a stream");
+  expect_error([] { StreamLoader(Counting(), {.shuffle = true}); }, "StreamLoader: got shuffle; need neither");
   expect_error([] { StreamLoader(Counting(), {.batch_size = 0}); }, "StreamLoader: batch_size is 0; need 1 or more");
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Short runs of the attention examples do what their comments claim: attention_test.sh PACKED_DOCUMENTS ALIBI PREFIX_LM
+# Short runs of the attention examples confirm their comments: attention_test.sh PACKED_DOCUMENTS ALIBI PREFIX_LM
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }

@@ -9,7 +9,7 @@
 #include "weft.h"
 
 ABSL_FLAG(int, steps, 400, "optimiser steps");
-ABSL_FLAG(uint64_t, seed, 0, "of the initial weights, the order of the text and the sample");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the initial weights, the order of the text and the sample");
 
 using namespace weft;
 

@@ -8,7 +8,7 @@
 #include "models/examples/digits.h"
 
 ABSL_FLAG(int, steps, 300, "optimiser steps");
-ABSL_FLAG(uint64_t, seed, 0, "of the initial weights and the order of the pictures");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the initial weights and the order of the pictures");
 
 using namespace weft;
 

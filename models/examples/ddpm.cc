@@ -9,7 +9,7 @@
 #include "weft.h"
 
 ABSL_FLAG(int, steps, 6000, "optimiser steps");
-ABSL_FLAG(uint64_t, seed, 0, "of the points, the initial weights and the samples");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the points, the initial weights and the samples");
 
 using namespace weft;
 

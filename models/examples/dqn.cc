@@ -12,7 +12,7 @@
 #include "weft.h"
 
 ABSL_FLAG(int, steps, 20000, "steps of the cart, each with an optimiser step");
-ABSL_FLAG(uint64_t, seed, 0, "of the weights, the cart and the exploration");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the weights, the cart and the exploration");
 
 using namespace weft;
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A program of its own as processes: the losses of one process; the processes that something else has started; other
-# arguments of one: processes_test.sh PROGRAM
+# processes_test.sh PROGRAM: a user's program as processes has the losses of one process, also if another launcher has
+# started the processes. Different arguments of one process are an error.
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }

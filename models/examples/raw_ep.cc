@@ -12,7 +12,7 @@
 #include "weft.h"
 
 ABSL_FLAG(int, ranks, 2, "ranks, each with 128 tokens and its share of 8 experts; need a divisor of 8");
-ABSL_FLAG(double, skew, 0, "this share of the choices goes to expert 0, in expectation; 0: the router chooses");
+ABSL_FLAG(double, skew, 0, "expected share of the choices that go to expert 0; 0: the router chooses");
 
 using namespace weft;
 

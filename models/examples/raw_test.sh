@@ -4,7 +4,7 @@
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-# close TEXT N: TEXT has N differences, all below 1024 x 2^-24: sums of 1024 f32 terms in another order.
+# close TEXT N: TEXT has N differences, all below 1024 x 2^-24, the error of sums of 1024 f32 terms in another order.
 close() {
   local differences
   mapfile -t differences < <(grep -oE '[0-9]\.[0-9]e[-+][0-9]+' <<<"$1")

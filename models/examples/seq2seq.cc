@@ -11,7 +11,7 @@
 #include "weft.h"
 
 ABSL_FLAG(int, steps, 500, "optimiser steps");
-ABSL_FLAG(uint64_t, seed, 0, "of the initial weights and the order of the strings");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the initial weights and the order of the strings");
 
 using namespace weft;
 

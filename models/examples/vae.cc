@@ -7,7 +7,7 @@
 #include "models/examples/digits.h"
 
 ABSL_FLAG(int, steps, 1500, "optimiser steps");
-ABSL_FLAG(uint64_t, seed, 0, "of the initial weights, the order of the pictures and the samples");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the initial weights, the order of the pictures and the samples");
 
 using namespace weft;
 using distributions::Normal;

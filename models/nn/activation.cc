@@ -15,7 +15,7 @@ namespace weft::nn {
 
 Lambda::Lambda(std::function<Tensor(const Tensor&)> fn, std::source_location loc) : fn_(std::move(fn)) {
   internal::LineScope line(loc);
-  WEFT_CHECK(fn_, "Lambda: got no function; need one of a tensor");
+  WEFT_CHECK(fn_, "Lambda: got no function; need a function of a tensor");
 }
 
 Tensor Lambda::operator()(const Arg& x) const {

@@ -18,14 +18,14 @@ Tensor Sequential::operator()(const Arg& x) const {
 
 Module& Sequential::layer(size_t i, std::source_location loc) const {
   internal::LineScope line(loc);
-  WEFT_CHECK(i < layers_.size(), "Sequential: got index ", i, " of ", layers_.size(), " layers; need less");
+  WEFT_CHECK(i < layers_.size(), "Sequential: got index ", i, " of ", layers_.size(), " layers; need a smaller index");
   return layers_[i].layer().module();
 }
 
 void Sequential::wrong_type(size_t i, std::source_location loc) const {
   internal::LineScope line(loc);
   internal::fail(Code::kInvalidArgument,
-                 str_cat("Sequential: layer ", i, " has another type; need the one it was made of"));
+                 str_cat("Sequential: layer ", i, " has another type; need the type with which it was made"));
 }
 
 }  // namespace weft::nn

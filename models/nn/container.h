@@ -127,7 +127,8 @@ class ModuleList : public Module {
 
  private:
   void check(size_t i) const {
-    WEFT_CHECK(i < modules_.size(), "ModuleList: got index ", i, " of ", modules_.size(), " modules; need less");
+    WEFT_CHECK(i < modules_.size(), "ModuleList: got index ", i, " of ", modules_.size(),
+               " modules; need a smaller index");
   }
   std::vector<M> modules_;
 };

@@ -79,8 +79,9 @@ TEST(Sequential, FollowsALayerThatIsReplaced) {
 
 TEST(Sequential, RefusesWhatDoesNotFit) {
   const Sequential s(Linear(4, 4));
-  EXPECT_EQ(error_of([&] { s[1]; }), "Sequential: got index 1 of 1 layers; need less");
-  EXPECT_EQ(error_of([&] { s.at<ReLU>(0); }), "Sequential: layer 0 has another type; need the one it was made of");
+  EXPECT_EQ(error_of([&] { s[1]; }), "Sequential: got index 1 of 1 layers; need a smaller index");
+  EXPECT_EQ(error_of([&] { s.at<ReLU>(0); }),
+            "Sequential: layer 0 has another type; need the type with which it was made");
   static_assert(!Layer<MoE>);  // its result is more than a tensor
   static_assert(Layer<Linear> && Layer<Attention> && Layer<Sequential> && !Layer<Bilinear> && !Layer<int>);
 }
@@ -114,7 +115,7 @@ TEST(ModuleList, RegistersItsModules) {
   EXPECT_TRUE(copy.layers[0].weight == copy.parameters()[0]);
   EXPECT_TRUE(m.heads.contains("a") && !m.heads.contains("c"));
   EXPECT_EQ(error_of([&] { m.heads["c"]; }), "ModuleDict: there is no module 'c'; need one of its 2 names");
-  EXPECT_EQ(error_of([&] { m.layers[9]; }), "ModuleList: got index 9 of 6 modules; need less");
+  EXPECT_EQ(error_of([&] { m.layers[9]; }), "ModuleList: got index 9 of 6 modules; need a smaller index");
   EXPECT_EQ(error_of([&] { m.heads.insert("a", Linear(1, 1)); }),
             "Module: the name 'a' is registered twice; need another name");
   EXPECT_EQ(m.heads.size(), 2u);

@@ -176,9 +176,10 @@ void check_name(const ModuleState& s, const std::string& name) {
 }  // namespace
 
 ModuleState& Module::checked_state() const {
-  WEFT_CHECK_AS(kFailedPrecondition, state_,
-                "Module: used after it was moved from; need the module that it was moved to, or a copy in place of the "
-                "move: a copy shares the parameters");
+  WEFT_CHECK_AS(
+      kFailedPrecondition, state_,
+      "Module: used after a move from it; need the new module, or a copy instead of the move (a copy shares the "
+      "parameters)");
   return *state_;
 }
 
@@ -387,14 +388,14 @@ void Module::register_parameter(const std::string& name, const Parameter& parame
                                 std::source_location loc) {
   internal::LineScope line(loc);
   check_name(checked_state(), name);
-  WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell; need one with a value");
+  WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell; need a parameter with a value");
   state_->place->object = this;
   state_->parameters.push_back({name, entered(parameter.slot(), *state_), full_precision});
 }
 void Module::register_buffer(const std::string& name, const Buffer& buffer, std::source_location loc) {
   internal::LineScope line(loc);
   check_name(checked_state(), name);
-  WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell; need one with a value");
+  WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell; need a buffer with a value");
   state_->place->object = this;
   state_->buffers.push_back({name, entered(buffer.slot(), *state_)});
 }

@@ -248,8 +248,8 @@ TEST(Module, AMovedFromModuleHasNoMembers) {
   const TwoLayers m = std::move(n);
   EXPECT_EQ(m.parameters().size(), 4u);
   const std::string text =
-      "Module: used after it was moved from; need the module that it was moved to, or a copy in place of the move: a "
-      "copy shares the parameters";
+      "Module: used after a move from it; need the new module, or a copy instead of the move (a copy shares the "
+      "parameters)";
   const std::vector<std::function<void()>> uses{
       [&] { n.parameters(); }, [&] { n.named_buffers(); },
       [&] { n.state_dict(); }, [&] { n.load_state_dict({}); },

@@ -213,7 +213,7 @@ TEST(Optim, TheRateIsF64) {
     opt.set_lr(0.3);
     EXPECT_EQ(opt.lr.value().item<double>(), 0.3);
     auto state = opt.state_dict();
-    state["opt.lr"] = full({}, 0.1);  // of a checkpoint with an f32 rate
+    state["opt.lr"] = full({}, 0.1);  // state of a checkpoint with an f32 rate
     opt.load_state_dict(state);
     EXPECT_EQ(opt.lr.value().item<double>(), double{0.1f});
   }
@@ -265,7 +265,7 @@ TEST(Optim, ACapturedFunctionCannotKeepARateOrMakeAnOptimiser) {
   EXPECT_EQ(in_capture([&] { opt.set_lr(0.5); }),
             "set_lr: called inside a compiled function, which would keep this one number; need a call between steps");
   EXPECT_EQ(in_capture([&] { SGD({a}); }),
-            "optimiser: made inside a compiled function; need one made before the step, which keeps its state");
+            "optimiser: made inside a compiled function; make it before the step, which then keeps its state");
   EXPECT_EQ(in_capture([&] { opt.lr.set(opt.lr.value() * 0.5); }), "");
 }
 

@@ -28,7 +28,7 @@ double checked_lr(double value, std::source_location loc) {
 Device checked_device(const std::vector<ParamGroup>& groups, std::source_location loc) {
   internal::LineScope line(loc);
   WEFT_CHECK_AS(kFailedPrecondition, !is_capturing(),
-                "optimiser: made inside a compiled function; need one made before the step, which keeps its state");
+                "optimiser: made inside a compiled function; make it before the step, which then keeps its state");
   for (const ParamGroup& g : groups)
     if (!g.params.empty()) return g.params[0].type().device;
   return {};

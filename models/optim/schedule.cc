@@ -56,7 +56,7 @@ double SequentialLR::at(int64_t step) const {
              "; need rising numbers");
   const auto next = std::upper_bound(milestones.begin(), milestones.end(), step);
   const auto& schedule = schedules[static_cast<size_t>(next - milestones.begin())];
-  WEFT_CHECK(schedule, "SequentialLR: a schedule is an empty function; need one from step to lr");
+  WEFT_CHECK(schedule, "SequentialLR: a schedule is an empty function; need a function from step to lr");
   return schedule(next == milestones.begin() ? step : step - next[-1]);
 }
 

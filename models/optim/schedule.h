@@ -127,7 +127,7 @@ struct LambdaLR {
   double base = 1e-3;
   std::function<double(int64_t)> factor;
   double at(int64_t step) const {
-    WEFT_CHECK(factor, "LambdaLR: got no function; need one from step to factor");
+    WEFT_CHECK(factor, "LambdaLR: got no function; need a function from step to factor");
     return base * factor(step);
   }
 };

@@ -106,7 +106,7 @@ TEST(Schedule, RefusesBadNumbers) {
   EXPECT_EQ(error_of([] { StepLR{1, 0}.at(1); }), "StepLR: step_size is 0; need 1 or more");
   EXPECT_EQ(error_of([] { CosineAnnealingLR{1, 0}.at(1); }), "CosineAnnealingLR: t_max is 0; need 1 or more");
   EXPECT_EQ(error_of([] { CosineWarmup{.warmup = 0, .total = 0}.at(-5); }), "warm-up: got step -5; need 0 or more");
-  EXPECT_EQ(error_of([] { LambdaLR{}.at(1); }), "LambdaLR: got no function; need one from step to factor");
+  EXPECT_EQ(error_of([] { LambdaLR{}.at(1); }), "LambdaLR: got no function; need a function from step to factor");
   EXPECT_EQ(error_of([] { WarmupStableDecay{.warmup = 3, .total = 4, .decay = 2}.at(1); }),
             "WarmupStableDecay: warmup 3 and decay 2 are more than total 4 or negative; need warmup + decay <= total");
 }
@@ -151,7 +151,7 @@ TEST(Scheduler, ReducesOnAPlateau) {
     return opt.lr.value().item<float>();
   };
   EXPECT_EQ(after(8), 1);       // best 8
-  EXPECT_EQ(after(7.5), 1);     // not better by an eighth: 1 bad
+  EXPECT_EQ(after(7.5), 1);     // not better by an eighth: 1 bad step
   EXPECT_EQ(after(7.25), 0.5);  // 2 bad: reduced, cooldown 1
   EXPECT_EQ(after(9), 0.5);     // cools down
   EXPECT_EQ(after(6), 0.5);     // best 6

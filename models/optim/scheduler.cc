@@ -30,7 +30,7 @@ Tensor tensor(int64_t value) { return Tensor::from_vector<int64_t>({value}, {});
 Scheduler::Scheduler(const Optimizer& opt, LrFunction schedule, std::source_location loc)
     : lr_(opt.lr), schedule_(std::move(schedule)) {
   internal::LineScope line(loc);
-  WEFT_CHECK(schedule_, "Scheduler: got no function; need one from step to lr");
+  WEFT_CHECK(schedule_, "Scheduler: got no function; need a function from step to lr");
   set(loc);
 }
 

@@ -171,7 +171,7 @@ TEST(Autocast, OfAnF64OperandAndWithinAnOffScope) {
   EXPECT_EQ(y[2].dtype(), kBFloat16);
 }
 
-// vmap, scan and checkpoint run again what was traced: a product that was computed in f32 stays so.
+// vmap, scan and checkpoint run traced code again: a product that was computed in f32 stays so.
 TEST(Autocast, BodiesAreNotCastTwice) {
   const Tensor x = randn({3, 4, 4});
   const auto apart = [](const Tensor& t) {

@@ -155,9 +155,8 @@ TEST(Checkpoint, FilesOfTwoCheckpointsDoNotBelongTogether) {
   const std::string dir = fresh("mixed"), folder = saved(dir + "/a", "gpt"), other = saved(dir + "/b", "gpt");
   EXPECT_EQ(error_of_load("gpt", folder), "");
   write(folder + "/model.safetensors", io::read_file(other + "/model.safetensors"));
-  EXPECT_EQ(error_of_load("gpt", folder), str_cat(folder, "/model.safetensors: the tensors are not those that ", folder,
-                                                  "/state.json was written with: the file comes from another "
-                                                  "checkpoint"));
+  EXPECT_EQ(error_of_load("gpt", folder), str_cat(folder, "/model.safetensors: the tensors do not belong to ", folder,
+                                                  "/state.json; the file comes from another checkpoint"));
 }
 
 TEST(Checkpoint, EveryDamagedFileIsNamed) {

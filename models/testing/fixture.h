@@ -10,9 +10,9 @@
 namespace weft::testing {
 
 struct Fixture {
-  std::unique_ptr<nn::LanguageModel> model;  // with the fixture's parameters
+  std::unique_ptr<nn::LanguageModel> model;  // model with the fixture's parameters
   Tensor tokens, targets, logits, loss;
-  std::map<std::string, Tensor> grads, stepped;  // by parameter; stepped: after one AdamW step
+  std::map<std::string, Tensor> grads, stepped;  // key: parameter; stepped: after one AdamW step
   double lr = 0, eps = 0, beta1 = 0, beta2 = 0, weight_decay = 0;
 };
 

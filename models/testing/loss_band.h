@@ -7,9 +7,9 @@
 // later rounding. Training propagates the noise through the gradients exactly like the errors of a device.
 //
 // Why a = u sqrt(n / 2) for f32: summed one after another, n terms of size t round partial sums of size t sqrt(j), each
-// by up to u: the variance is n^2 / 2 t^2 u^2 / 3. Weights off by a change the result with variance n t^2 a^2 / 3. Any
-// other order has smaller partial sums. n is the longest sum of the model: its tokens (gradients of weights), hidden
-// sizes or vocabulary. Why a = u sqrt(4) for 16 bits: between two products a value is rounded at most four times
+// by up to u, so the variance is n^2 / 2 t^2 u^2 / 3. Weights off by a change the result with variance n t^2 a^2 / 3.
+// Any other order has smaller partial sums. n is the longest sum of the model: its tokens (gradients of weights),
+// hidden sizes or vocabulary. Why a = u sqrt(4) for 16 bits: between two products a value is rounded at most four times
 // (product, bias, activation, gate or residual); another device may not round it at all. Sums are in f32, whose errors
 // are far smaller.
 //
@@ -28,7 +28,7 @@ namespace weft::testing {
 double student_quantile(int even_degrees, double p);
 
 struct LossBand {
-  std::vector<double> center, half_width;  // by step
+  std::vector<double> center, half_width;  // index: step
   /// max over steps of |loss - center| / half_width: at most 1 inside the band.
   double worst(const std::vector<double>& losses) const;
 };

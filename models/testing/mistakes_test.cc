@@ -218,7 +218,7 @@ const std::vector<Mistake> kModules = {
     CASE("KvCache: need positive sizes", "layers 0", "need positive", nn::KvCache(nn::KvCacheShape{})),
     CASE("KvCache: layers is 1000000000000", "1000000000000", "need at most 65536",
          nn::KvCache({.layers = 1'000'000'000'000, .kv_heads = 1, .capacity = 1, .head_dim = 1})),
-    CASE("Module: used after it was moved from", "moved from", "need the module that it was moved to", TwoLayers a;
+    CASE("Module: used after a move from it", "move", "need the new module", TwoLayers a;
          const TwoLayers b = std::move(a); a.parameters()),
     CASE("to: a tensor on meta", "@meta", "need one on cpu", TwoLayers a; a.to(Device::meta()); a.state_dict();
          a.to(Device::cpu())),
@@ -243,7 +243,7 @@ const std::vector<Mistake> kOptimisers = {
     CASE("load_state_dict: optimiser state", "missing", "'opt.lr' is missing",
          optim::SGD(TwoLayers().parameters()).load_state_dict({})),
     CASE("load_state_dict: EMA state", "missing", "missing", optim::EMA(TwoLayers().parameters()).load_state_dict({})),
-    CASE("optimiser: made inside a compiled function", "inside", "need one made before",
+    CASE("optimiser: made inside a compiled function", "inside", "make it before the step",
          compile([](Tensor x) { return optim::SGD(TwoLayers().parameters()), x; })(ones({2}))),
     CASE("minimize: the loss depends on none", "none of the 4", "need a loss of its model", TwoLayers a;
          optim::SGD(a.parameters()).minimize(sum(TwoLayers()(ones({2, 4}))))),

@@ -16,7 +16,7 @@ constexpr size_t kShort = 64;    // symbols that are merged by searching all
 constexpr uint32_t kNone = ~0u;  // no merge
 constexpr uint32_t kSpaceMark = 0x2581;
 constexpr int32_t kClasses = 256;
-constexpr int32_t kMarkClass = 128, kRestClass = 129;  // of characters beyond ASCII
+constexpr int32_t kMarkClass = 128, kRestClass = 129;  // classes of characters beyond ASCII
 
 size_t table_size(size_t entries) { return std::bit_ceil(std::max<size_t>(entries * 2, 16)); }
 
@@ -263,7 +263,8 @@ void Bpe::merge_short(int32_t* ids, size_t n, std::vector<int32_t>& out) const {
 /// A list of symbols, and a heap of rank << 32 | place. A key is stale if the place has another rank now.
 void Bpe::merge_long(BpeMemory& m, std::vector<int32_t>& out) const {
   const size_t n = m.ids.size();
-  WEFT_CHECK_AS(kResourceExhausted, n < (size_t{1} << 31), "tokenizer: a piece of ", n, " characters; need below 2^31");
+  WEFT_CHECK_AS(kResourceExhausted, n < (size_t{1} << 31), "tokenizer: a piece of ", n,
+                " characters; need less than 2^31");
   m.next.resize(n), m.previous.resize(n), m.rank.assign(n, kNone), m.made.resize(n);
   m.heap.clear();
   const auto look = [&](size_t i) {

@@ -99,11 +99,11 @@ class Bpe {
   bool byte_level_, byte_fallback_, fuse_unk_, ignore_merges_;
   int32_t unk_;
   int32_t byte_ids_[256];  // byte level: of bytes; else of ASCII characters
-  int32_t fallback_[256];  // of <0x00> to <0xFF>
+  int32_t fallback_[256];  // ids of <0x00> to <0xFF>
   std::vector<Slot> slots_;
   int slot_shift_ = 0;
-  std::string bytes_;                // of all tokens
-  std::vector<uint32_t> begins_;     // of each token in bytes_
+  std::string bytes_;                // bytes of all tokens
+  std::vector<uint32_t> begins_;     // begin of each token in bytes_
   std::vector<int32_t> vocabulary_;  // open addressing, by hash of bytes
   std::vector<bool> joined_;         // [class of the last character, class of the first]
 };

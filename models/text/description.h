@@ -57,8 +57,8 @@ struct Merge {
 struct Description {
   std::string where;                // the file, for errors
   std::string style;                // the name of the pattern: "gpt2", "llama3", ...
-  uint64_t hash = 0;                // of all that decides ids
-  std::vector<std::string> tokens;  // by id, as the file writes them; empty: unused
+  uint64_t hash = 0;                // hash of all that decides ids
+  std::vector<std::string> tokens;  // index: id; as the file writes them; empty: unused
   std::vector<Merge> merges;
   std::vector<AddedToken> added;
   std::vector<NormalStep> normal;

@@ -136,7 +136,7 @@ TEST(Gguf, SaysWhatItCannotDescribe) {
       {pieces, "/model/byte_fallback", false, "has no tokens for 256 of 256 bytes", ""},
       {pieces, "/model/merges", {"a b", "b c", "ab c", "a bc"}, "", ""},
       {pieces, "/model/merges", {"ab c", "a b", "a bc", "b c"}, "model.merges makes token 'abc' at several ranks", ""},
-      {pieces, "/model/merges", {"a b", "b c"}, "token 'abc' is not what model.merges makes of its text", ""},
+      {pieces, "/model/merges", {"a b", "b c"}, "token 'abc' differs from the result of model.merges on its text", ""},
       {pieces, "/normalizer", {{"type", "NFC"}}, "normalizer and pre_tokenizer belong neither to bytes", ""},
       {pieces, "/decoder", {{"type", "Fuse"}}, "decoder has other steps", ""},
       {pieces, "/added_tokens/0/rstrip", true, "", "the added token '<unk>' has rstrip"},

@@ -49,10 +49,10 @@ struct Parts {
   std::vector<CompiledStep> steps;
   CutRule cut = CutRule::kNever;
   int64_t vocab = 0;
-  std::vector<std::string> names;  // of ids, as the file writes them
-  std::vector<std::string> bytes;  // of ids, decoded
+  std::vector<std::string> names;  // id -> name, as the file writes it
+  std::vector<std::string> bytes;  // id -> decoded bytes
   std::vector<bool> special;
-  std::unordered_map<std::string, int32_t> ids;  // of names
+  std::unordered_map<std::string, int32_t> ids;  // key: name
   std::vector<DecodeStep> joined;                // steps of the decoder for the whole text
   bool drop_first = false;                       // the spaces of the first token are not decoded
 

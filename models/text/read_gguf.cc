@@ -16,7 +16,7 @@ namespace {
 /// The names of `tokenizer.ggml.pre`, as llama.cpp knows them.
 struct Pre {
   const char* names;    // "|a|b|"
-  const char* pattern;  // of the table of patterns
+  const char* pattern;  // name in the table of patterns
   bool digits;          // digits are split, one by one, before
   bool llama3;          // whole pieces are found in the vocabulary; BOS is added unless the file says no
 };

@@ -143,7 +143,7 @@ std::string one_character(Object& o, const char* key, const char* absent = nullp
 }
 
 Prepend prepend_of(Object& o) {
-  const bool prefix = o.flag("add_prefix_space", true);  // of old files
+  const bool prefix = o.flag("add_prefix_space", true);  // old files have this member
   return static_cast<Prepend>(o.choice("prepend_scheme", kPrepends, prefix ? "always" : "never"));
 }
 
@@ -231,7 +231,7 @@ using Ids = std::unordered_map<std::string_view, int32_t>;
 /// Both forms of a merge: "a b", and ["a", "b"] for tokens with spaces.
 void read_merges(Object& model, const Ids& ids, Description* d) {
   const Json& merges = model.need("merges");
-  WEFT_CHECK(merges.is_array(), d->where, ": model.merges is no list; need one");
+  WEFT_CHECK(merges.is_array(), d->where, ": model.merges is no list; need a list");
   d->merges.reserve(merges.size());
   std::string made;
   for (size_t i = 0; i < merges.size(); ++i) {
@@ -282,7 +282,7 @@ void read_model(Object& root, size_t added, Description* d, Ids* ids) {
     const auto i = static_cast<size_t>(id.get<int64_t>());
     if (i >= d->tokens.size()) d->tokens.resize(std::max(i + 1, vocab.size()));
     WEFT_CHECK(d->tokens[i].empty() && !token.empty(), d->where, ": model.vocab has two tokens of id ", i, ": '",
-               d->tokens[i].substr(0, 60), "' and '", token.substr(0, 60), "'; need one");
+               d->tokens[i].substr(0, 60), "' and '", token.substr(0, 60), "'; need different ids");
     d->tokens[i] = token;
   }
   for (size_t i = 0; i < d->tokens.size(); ++i)
@@ -299,7 +299,7 @@ void read_model(Object& root, size_t added, Description* d, Ids* ids) {
 
 void read_added(Object& root, Description* d) {
   const Json* added = root.find("added_tokens");
-  WEFT_CHECK(!added || added->is_array(), d->where, ": added_tokens is no list; need one");
+  WEFT_CHECK(!added || added->is_array(), d->where, ": added_tokens is no list; need a list");
   WEFT_CHECK(!added || added->size() <= kMostAdded, d->where, ": has ", added->size(), " added tokens; need at most ",
              kMostAdded);
   for (size_t i = 0; added && i < added->size(); ++i) {
@@ -333,7 +333,7 @@ void check_added(const Description& d, const Ids& ids) {
     const auto [at, is_new] = seen.emplace(t.id, &t.content);
     WEFT_CHECK(free && is_new, d.where, ": id ", t.id, " belongs to '",
                (free ? *at->second : d.tokens[i]).substr(0, 60), "' and to the added token '", t.content.substr(0, 60),
-               "'; need one");
+               "'; need different ids");
   }
 }
 
@@ -412,7 +412,7 @@ Description read_tokenizer_json(std::string_view text, const std::string& where)
   d.where = where;
   const std::string version = root.text("version", "1.0");
   WEFT_CHECK_AS(kUnimplemented, version == "1.0", where, ": version is '", version.substr(0, 60), "'; need 1.0");
-  root.inert({"truncation", "padding"});  // of batches
+  root.inert({"truncation", "padding"});  // members for batches
   read_added(root, &d);
   read_normalizer(root, &d);
   read_pre_tokenizer(root, &d);

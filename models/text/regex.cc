@@ -41,7 +41,7 @@ std::string translated(const std::string& p, const std::string& where) {
     }
     const std::string two = p.substr(i, 2);
     WEFT_CHECK(!in_class || (two != "&&" && (p[i] != '[' || two == "[:")), where,
-               ": the pattern has a class within a class; need one without");
+               ": the pattern has a class within a class; need single classes");
     if (p[i] == '[' && !in_class) {
       in_class = true;
     } else if (p[i] == '[') {  // [:alpha:]
@@ -112,7 +112,7 @@ bool Regex::find(std::string_view text, size_t from, RegexMemory& memory, Match*
                 "' needs too much work at byte ", from, " of ", text.size(), ": ", message_of(rc));
   const PCRE2_SIZE* v = pcre2_get_ovector_pointer(data);
   *match = {v[0], v[1]};
-  WEFT_CHECK(match->end >= match->begin, "tokenizer: the pattern matches backwards (\\K); need one without it");
+  WEFT_CHECK(match->end >= match->begin, "tokenizer: the pattern matches backwards (\\K); need a pattern without \\K");
   return true;
 }
 

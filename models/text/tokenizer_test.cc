@@ -166,7 +166,7 @@ TEST(TokenizerJson, Refused) {
       {"/model/merges/0", {"a"}, "model.merges[0] is [\"a\"]; need two tokens"},
       {"/model/merges/0", "a zz", "model.merges[0] has the token 'zz', which model.vocab does not have"},
       {"/model/merges/0", "b a", "model.merges[0] has the token 'ba', which model.vocab does not have"},
-      {"/added_tokens/0/id", 3, "id 3 belongs to 'd' and to the added token '<end>'; need one"},
+      {"/added_tokens/0/id", 3, "id 3 belongs to 'd' and to the added token '<end>'; need different ids"},
       {"/added_tokens/0/id", 1 << 29, "the added token '<end>' has id 536870912; need less than"},
       {"/added_tokens/0/content", "a", "the added token 'a' has id 13; model.vocab gives it 0"},
       {"/added_tokens/0/fold", true, "added_tokens[0].fold is true; not known"},

@@ -235,7 +235,7 @@ class Writer {
     const std::vector<bool> more = more_halves(merges);
     const int32_t id = unmade(d_.ignore_merges ? nullptr : &more);
     need(id < 0, "token '", id < 0 ? "" : shown(id),
-         "' is not what model.merges makes of its text; GGUF files of SentencePiece need that");
+         "' differs from the result of model.merges on its text; GGUF files of SentencePiece need equal tokens");
     return scores;
   }
 
@@ -245,7 +245,7 @@ class Writer {
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].empty()) all[i] = str_cat("[unused", i, "]");
       need(ids_.emplace(all[i], static_cast<int32_t>(i)).second, "two tokens are '", one_line(all[i], 60),
-           "', one of them with id ", i, "; GGUF files need different ones");
+           "', one of them with id ", i, "; GGUF files need different tokens");
     }
     return all;
   }
@@ -265,9 +265,9 @@ class Writer {
 
   const Description& d_;
   std::vector<std::string>& notes_;
-  std::vector<std::string> names_;                // by id
-  std::vector<const AddedToken*> added_;          // by id; null for others
-  std::unordered_map<std::string, int32_t> ids_;  // of names, once tokens() has made them
+  std::vector<std::string> names_;                // index: id
+  std::vector<const AddedToken*> added_;          // index: id; null for others
+  std::unordered_map<std::string, int32_t> ids_;  // key: name; filled by tokens()
 };
 
 }  // namespace

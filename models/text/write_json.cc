@@ -99,7 +99,7 @@ Json template_of(const Description& d, const std::vector<std::string>& names) {
 
 /// Strings "a b", which all versions of `tokenizers` read; pairs if a token has a space.
 Json merges_of(const Description& d, const std::vector<std::string>& names) {
-  std::vector<Merge> merges = d.merges;  // of equal ranks, the merges that make one token are together
+  std::vector<Merge> merges = d.merges;  // merges of equal rank that make one token are together
   std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
     return std::tie(a.rank, a.made, a.left, a.right) < std::tie(b.rank, b.made, b.left, b.right);
   });
@@ -131,7 +131,7 @@ std::string write_tokenizer_json(const Description& d) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty()) continue;
     WEFT_CHECK_AS(kUnimplemented, seen.insert(names[i]).second, d.where, ": two tokens are '", one_line(names[i], 60),
-                  "', one of them with id ", i, "; a tokenizer.json needs different ones");
+                  "', one of them with id ", i, "; a tokenizer.json needs different tokens");
     // operator[] would look through all tokens.
     vocab.get_ref<Json::object_t&>().emplace_back(names[i], i);
   }

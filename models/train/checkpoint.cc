@@ -262,8 +262,7 @@ io::SafetensorsModel open_tensors(const std::string& folder, const std::string& 
   }
   const auto checksum = state.tensors.find(stem);
   WEFT_CHECK_AS(kDataLoss, checksum == state.tensors.end() || tensors_checksum(file) == checksum->second, file.path(),
-                ": the tensors are not those that ", state_path(folder),
-                " was written with: the file comes from another checkpoint");
+                ": the tensors do not belong to ", state_path(folder), "; the file comes from another checkpoint");
   return file;
 }
 

@@ -24,7 +24,7 @@ struct TrainState {
   int64_t good_steps = 0;                      // f16 only: steps since the scale last changed
   std::string family;                          // gpt, llama, moe
   std::map<std::string, std::string> model;    // configuration of the model
-  std::map<std::string, std::string> run;      // by flag, the ones that change the result: batch_size, lr, data, ...
+  std::map<std::string, std::string> run;      // key: flag that changes the result: batch_size, lr, data, ...
   std::map<std::string, std::string> tensors;  // read only: identifies the tensors of "model" and "optimizer"
 };
 
@@ -35,7 +35,7 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-/// What a checkpoint records of its run besides the state.
+/// The record of a run in a checkpoint, besides the state.
 struct AboutRun {
   Origin origin;
   std::string flags;  // run.flags: the flags of the run, a line each; empty: no file

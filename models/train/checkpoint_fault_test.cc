@@ -78,7 +78,7 @@ class CheckpointFaults : public ::testing::TestWithParam<Scenario> {
   }
 
   using Files = std::map<std::string, std::string>;
-  std::map<std::string, Files> before_, whole_;  // by checkpoint: earlier files, files of a complete save
+  std::map<std::string, Files> before_, whole_;  // checkpoint -> earlier files, files of a complete save
   std::string root_;
 };
 

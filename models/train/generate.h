@@ -14,7 +14,7 @@ struct SampleOptions {
   double temperature = 1;         // 0: always the most likely token
   int64_t top_k = 0;              // choose among the k most likely tokens; 0: among all
   double top_p = 1;               // choose among the fewest most likely tokens whose probabilities add up to this
-  double min_p = 0;               // without tokens whose probability is below this times the largest
+  double min_p = 0;               // drop tokens less likely than this times the likeliest
   double repetition_penalty = 1;  // divides positive logits of tokens in the text, and multiplies negative ones
   uint64_t seed = 0;
   int64_t vocab = 0;  // choose among the tokens below this: rows of a head that no token has; 0: among all
@@ -80,7 +80,7 @@ class ContinuationScorer {
  public:
   explicit ContinuationScorer(const nn::LanguageModel& model);
   ~ContinuationScorer();
-  /// Both have at least one token, and the continuation at most as many as the model's context.
+  /// Both have at least one token, and the continuation has at most the model's context.
   ContinuationScore operator()(std::span<const int32_t> context, std::span<const int32_t> continuation) const;
   int64_t captures() const;
 

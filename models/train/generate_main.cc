@@ -51,10 +51,13 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
       {"max_new_tokens", &o.max_new_tokens, "tokens to write", {0}},
       {"temperature", &o.temperature, "above 1 is bolder, below 1 safer; 0 always takes the likeliest token", {0}},
       {"top_k", &o.top_k, "choose among the k likeliest tokens; 0: among all", {0}},
-      {"top_p", &o.top_p, "choose among the likeliest tokens that have this much probability together", {0, 1, true}},
-      {"min_p", &o.min_p, "without tokens whose probability is below this times the largest", {0, 1}},
-      {"repetition_penalty", &o.repetition_penalty, "above 1: tokens of the text are less likely", {0.01, 100}},
-      {"seed", &o.seed, "seed of the choices"},
+      {"top_p", &o.top_p, "choose among the likeliest tokens whose probabilities sum to this", {0, 1, true}},
+      {"min_p", &o.min_p, "drop tokens less likely than this times the likeliest", {0, 1}},
+      {"repetition_penalty",
+       &o.repetition_penalty,
+       "above 1: tokens that the text contains become less likely",
+       {0.01, 100}},
+      {"seed", &o.seed, "seed of the choices of tokens"},
       {"json", &json, "print one JSON object {prompt_ids, ids, text, finish, timings} instead of the text"},
   };
   const Flags more = prompt_flags(asked);

@@ -86,11 +86,11 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
   const int ranks = o.step.mesh.size();
   const bool processes = o.ranks == "processes";
   const auto started = dist::started();
-  if (started)
-    check_flag("restarts", o.restarts == 0, str_cat(o.restarts),
-               str_cat("none: ", started->text, ", and its own restarts with --resume serve"));
+  if (started && o.restarts != 0)
+    usage_error(str_cat("--restarts: got ", o.restarts, "; drop --restarts: ", started->text,
+                        " and restarts the job itself; pass --resume"));
   if (started && started->processes > 1) {
-    check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each: ", started->text));
+    check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each process: ", started->text));
     check_flag("ranks", processes, str_cat("'", o.ranks, "'"), str_cat("processes: ", started->text));
     check_flag("mesh", ranks % started->processes == 0,
                str_cat(o.step.mesh.to_string(), ", which has ", ranks, " ranks"),

@@ -18,7 +18,7 @@ namespace weft::train {
 
 Flags model_flags(ModelOptions& o, Flags more) {
   Flags flags{
-      {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest)"},
+      {"checkpoint", &o.checkpoint, "checkpoint: a folder step_N, or a folder of such folders (the newest)"},
       {"hf", &o.hf,
        "instead of --checkpoint: folder with config.json and safetensors, .gguf file, or org/name in the local cache"},
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},

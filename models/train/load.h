@@ -19,7 +19,7 @@ namespace weft::train {
 struct ModelOptions {
   std::string checkpoint;
   std::string hf;       // instead of a checkpoint: a folder of transformers, or org/name in its local cache
-  int64_t context = 0;  // with hf: fewer tokens than the context of the model; 0: its context
+  int64_t context = 0;  // fewer tokens than the context of the model, with hf; 0: its context
   std::string dtype = "f32";
   std::string device = "cpu";
 };
@@ -31,7 +31,7 @@ struct LoadedModel {
   std::unique_ptr<nn::LanguageModel> model;          // in eval mode
   std::shared_ptr<const data::Tokenizer> tokenizer;  // null if it was not asked for
   std::vector<int32_t> end_ids;                      // tokens that end a text
-  std::string folder;  // of its tokenizer and chat template, or their GGUF file; empty: bytes
+  std::string folder;  // folder of its tokenizer and chat template, or their GGUF file; empty: bytes
 
   bool ends(int32_t id) const { return std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end(); }
 };

@@ -19,10 +19,10 @@ std::string ranks_text(const std::vector<RankMetrics>& ranks, int64_t steps, dou
 
 /// The distribution of a step's choices over the experts.
 struct ExpertLoad {
-  std::vector<double> share;          // by expert: share of the choices of all layers
-  std::vector<double> max_over_mean;  // by layer: choices of the fullest expert over the mean; 1: even
-  std::vector<int64_t> dead;          // by layer: experts that no token chose
-  std::vector<double> dropped;        // by layer: share of the choices beyond an expert's capacity
+  std::vector<double> share;          // expert -> share of the choices of all layers
+  std::vector<double> max_over_mean;  // layer -> choices of the fullest expert over the mean; 1: even
+  std::vector<int64_t> dead;          // layer -> experts that no token chose
+  std::vector<double> dropped;        // layer -> share of the choices beyond an expert's capacity
   ExpertLoad() = default;
   /// counts [L, E]: choices by layer and expert; dropped [L].
   ExpertLoad(const std::vector<int64_t>& counts, std::vector<double> dropped);

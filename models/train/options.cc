@@ -27,7 +27,8 @@ Flags train_flags(TrainOptions& o) {
       {"hf", &o.hf,
        "start from weights of transformers instead of a configuration: folder with config.json and safetensors, or "
        "org/name in the local cache"},
-      {"init_from", &o.init_from, "the same from a checkpoint: a folder step_N, or a folder of them (the newest)"},
+      {"init_from", &o.init_from,
+       "start from the weights of a checkpoint: a folder step_N, or a folder of such folders (the newest)"},
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
       field_flag(o.set),
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
@@ -76,8 +77,8 @@ Flags train_flags(TrainOptions& o) {
        "kind of the ranks of --mesh: processes (started on this host, unless torchrun, mpirun, Slurm, Kubernetes or "
        "//tools:launch has started them), or threads of this process"},
       {"transport", &o.transport,
-       "between --ranks processes: shared (memory of one host), gloo (TCP) or auto: shared memory if all are on one "
-       "host"},
+       "transport between --ranks processes: shared (memory of one host), gloo (TCP), or auto (shared if all processes "
+       "are on one host)"},
       {"timeout",
        &step.timeout,
        "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
@@ -87,22 +88,21 @@ Flags train_flags(TrainOptions& o) {
        "with --mesh, gathers and scatters become rings with their products, which hide the transfers: auto (where the "
        "cost model predicts a gain), on or off; a ring sums in another order, so the last digits of results differ"},
       {"show_plan", &o.show_plan,
-       "print how the step is laid over the mesh, every collective with its reason, before the first step"},
+       "before the first step, print the placement on the mesh and each collective with its reason"},
       {"forbid", &step.forbid,
-       "with --mesh, collectives the plan may not have, as in allgather@dp:activations,allreduce@tp: "
-       "KIND@DIMENSION[:WHAT], * for any; one that it has is an error"},
+       "with --mesh, forbidden collectives, as in allgather@dp:activations,allreduce@tp: KIND@DIMENSION[:WHAT], * for "
+       "any; a plan with one is an error"},
       {"plan", &o.plan, "file that --save_plan wrote; mesh and placements follow this plan"},
       {"save_plan", &o.save_plan, "with --mesh, file for the plan, written before the first step"},
       {"checkpoint_dir", &o.checkpoint_dir,
-       "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one"},
+       "folder for checkpoints; empty: runs/FAMILY-CONFIG in the current folder, with a number if that folder is used"},
       {"resume", &o.resume,
        "resume from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run, except "
-       "--mesh "
-       "and its flags: you can resume on any mesh; a given flag wins"},
+       "--mesh and its flags, so any mesh can resume; given flags win"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
-      {"log_dir", &o.log_dir, "folder for losses, rates and the like as event files of TensorBoard"},
+      {"log_dir", &o.log_dir, "folder for event files of TensorBoard with losses and rates"},
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
-      {"profile_out", &o.profile_out, "with --profile_steps, file for their trace, for ui.perfetto.dev"},
+      {"profile_out", &o.profile_out, "with --profile_steps, file for the trace of these steps, for ui.perfetto.dev"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
   };
@@ -174,13 +174,14 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
   const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
   const dist::Plan &asked = o.step.plan, &has = saved.plan;
   if (!o.mesh.empty() && !(o.step.mesh == saved.mesh))
-    usage_error(str_cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(),
-                        ", which needs no --mesh"));
+    usage_error(
+        str_cat("--mesh: got ", o.mesh, "; drop the flag: --plan ", o.plan, " has mesh ", saved.mesh.to_string()));
   for (const dist::OptionRow* row : dist::options_of({})) {
     const std::string name(row->name);
     const bool open = dist::is_same(*row, asked, {}) && !o.given[name];
-    check_flag(name.c_str(), open || dist::is_same(*row, asked, has), dist::text_of(*row, asked),
-               str_cat("none: --plan ", o.plan, " has ", name, " ", dist::text_of(*row, has)));
+    if (!open && !dist::is_same(*row, asked, has))
+      usage_error(str_cat("--", name, ": got ", dist::text_of(*row, asked), "; drop the flag: --plan ", o.plan, " has ",
+                          name, " ", dist::text_of(*row, has)));
   }
   o.step.mesh = saved.mesh;
   o.step.plan = saved.plan;
@@ -215,7 +216,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (many && o.device.rfind("cuda", 0) == 0)
     usage_error(str_cat("--", from, " ", got, " does not work with --device ", o.device,
                         ": meshes run on the CPU; drop one flag"));
-  check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps are laid over a mesh");
+  check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps run on a mesh");
   if (many) check_batch(p, o);
   settle_async_tp(o);
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
@@ -268,7 +269,7 @@ std::string join(const std::vector<std::string>& v) {
   return s;
 }
 
-// The state of a checkpoint of this family. `other`: what else the user may give, for the error.
+// The state of a checkpoint of this family. `other`: other inputs that the user may give, for the error.
 TrainState state_of(const std::string& folder, const nn::ModelFamily& family, const char* other) {
   TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
@@ -343,8 +344,7 @@ void check_shapes(const nn::ModelFamily& family, const nn::ConfigMap& stored, co
              str_cat("fields that keep the shapes of --", source_flag(o), ", whose weights ", other));
 }
 
-// Opens the weights of --hf or --init_from. If a checkpoint is resumed, only compares them with those that its run
-// started from.
+// Opens the weights of --hf or --init_from. If a checkpoint is resumed, only compares them with the origin of its run.
 TrainState settle_origin(Setup& p, const nn::ModelFamily& family, const TrainOptions& o) {
   TrainState from;
   Origin given;
@@ -410,8 +410,8 @@ void settle_config(Setup& p, const nn::ModelFamily& family, const TrainState& ru
                  str_cat(it->second, ", as the resumed run in ", p.dir, " has it, or another --checkpoint_dir"));
 }
 
-// Settles the tokenizer: a checkpoint's own, else the one that is given, else the tokenizer beside the weights of --hf,
-// else the one that the run of --init_from has read. The flag receives its path, which the run keeps.
+// Settles the tokenizer: a checkpoint's own, else the given tokenizer, else the tokenizer beside the weights of --hf,
+// else the tokenizer of the run of --init_from. The flag receives its path, which the run keeps.
 void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, TrainOptions& o) {
   const std::string checkpoint = !p.resumed.empty() ? p.resumed : p.init_from;
   const std::string own = checkpoint.empty() ? "" : tokenizer_path(checkpoint);
@@ -439,7 +439,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;
   for (const auto& [flag, value] : {std::pair("hf", &o.hf), std::pair("init_from", &o.init_from)})
     check_flag(flag, value->empty() || o.config.empty(), *value, "no --config: the weights have a configuration");
-  check_flag("init_from", o.hf.empty() || o.init_from.empty(), o.init_from, "no --hf: one of the two");
+  check_flag("init_from", o.hf.empty() || o.init_from.empty(), o.init_from, "either --init_from or --hf");
   check_flag("context", o.context == 0 || !o.hf.empty(), str_cat(o.context), "--hf, or drop the flag");
   p.dir = o.checkpoint_dir.empty()
               ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of(family, p, o))), o.resume)
@@ -472,7 +472,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   settle_profile(p, o);
   p.device = parse_device(o.device);
   check_flag("tf32", p.device.type == DeviceType::kCuda || !o.step.tf32, "true",
-             "--device cuda: it is how a GPU multiplies f32");
+             "--device cuda: only GPUs have TF32 products");
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
   } else {
@@ -483,13 +483,13 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   }
   const std::string restarts = str_cat(o.restarts);
   check_flag("restarts", o.restarts == 0 || p.checkpoint_every != 0, restarts,
-             "--checkpoint_every above 0 or auto: a restart goes on from a checkpoint");
+             "--checkpoint_every above 0 or auto: a restart continues from a checkpoint");
   check_flag("restarts", o.restarts == 0 || p.profile_first == 0, restarts,
              "no --profile_steps: a restart may begin after them");
   if (p.checkpoint_every == 0 && !o.resume) return p;
   if (!o.resume && !latest_checkpoint(p.dir).empty())
     usage_error(str_cat("--checkpoint_dir: ", p.dir,
-                        " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
+                        " holds the checkpoints of an earlier run; add --resume to continue, or name another folder"));
   check_only_checkpoints(p.dir);
   return p;
 }

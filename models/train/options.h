@@ -20,10 +20,10 @@ struct TrainOptions {
   std::string config;      // empty: the family's default
   std::string hf;          // a model of transformers whose weights and configuration the run starts from
   std::string init_from;   // the same: a checkpoint
-  int64_t context = 0;     // with hf: fewer tokens than the context of the model; 0: its context
+  int64_t context = 0;     // fewer tokens than the context of the model, with hf; 0: its context
   Settings set;            // fields of the configuration that get other values
   std::string data;        // "", synthetic, or a path
-  std::string tokenizer;   // of the data: a tokenizer.json or a GGUF file; empty: beside hf, else bytes
+  std::string tokenizer;   // tokenizer of the data: a tokenizer.json or a GGUF file; empty: beside hf, else bytes
   int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
   int64_t batch_size = 0;  // sequences per step over all microbatches
   int64_t seq_len = 0;
@@ -53,7 +53,7 @@ struct TrainOptions {
   std::string profile_out = "trace.json";
   uint64_t seed = 0;
   int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
-  std::map<std::string, bool> given;  // by flag: whether the command line contains it
+  std::map<std::string, bool> given;  // flag -> whether the command line contains it
 };
 
 /// The table of flags: name, field, help, and entry in `given`.
@@ -73,8 +73,8 @@ bool is_same_flag(const std::string& name, const std::string& a, const std::stri
 /// The values that settle() derives from the options.
 struct Setup {
   nn::ConfigMap config;
-  std::string config_name;                     // of the preset, or of the weights that the run starts from
-  Origin origin;                               // of the weights; a resumed run's own
+  std::string config_name;                     // name of the preset, or of the weights that the run starts from
+  Origin origin;                               // origin of the weights; a resumed run's own
   std::string other_origin;                    // a sentence, if --hf or --init_from is not the resumed run's origin
   std::shared_ptr<const weights::HfModel> hf;  // to start from; null: none
   std::string init_from;                       // the checkpoint to start from; empty: none

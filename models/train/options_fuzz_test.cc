@@ -65,7 +65,7 @@ TEST(OptionsFuzz, DamagedCommandLines) {
     std::vector<std::pair<const char*, std::string>> switches;
     for (const Switch& s : all_switches()) switches.emplace_back(s.name, switch_value(s.name));
     auto read = [&](const std::string& text) {
-      for (const auto& [name, value] : switches) set_switch(name, value);  // those that the input before set
+      for (const auto& [name, value] : switches) set_switch(name, value);  // switches that the input before set
       std::vector<std::string> args{"train"};
       for (size_t at = 0; at <= text.size();) {
         const size_t end = std::min(text.find('\n', at), text.size());

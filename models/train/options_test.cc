@@ -169,7 +169,7 @@ TEST(Options, AnOptionThatTheSavedPlanContradicts) {
   };
   EXPECT_EQ(refused("zero", "1"), "");
   EXPECT_EQ(refused("wire", "bf16"), "");
-  const std::string has = "need none: --plan models/train/testdata/plan_0848e293.plan has ";
+  const std::string has = "drop the flag: --plan models/train/testdata/plan_0848e293.plan has ";
   EXPECT_EQ(refused("zero", "2"), str_cat("--zero: got 2; ", has, "zero 1"));
   EXPECT_EQ(refused("wire", "f32"), str_cat("--wire: got f32; ", has, "wire bf16"));
   EXPECT_EQ(refused("sequence", "true"), str_cat("--sequence: got on; ", has, "sequence off"));

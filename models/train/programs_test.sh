@@ -181,7 +181,7 @@ for what in killed interrupted; do
   fi
   [[ ! -e /proc/$rank ]] || fail "rank 1 outlives its job"
 done
-# What else starts processes: torchrun's variables, without their names in the error if ranks fit together.
+# Other launchers: torchrun's variables, without their names in the error if ranks fit together.
 torchrun() {
   local rank=$1
   shift
@@ -196,7 +196,7 @@ wait $! || fail "torchrun, rank 1: $(tail -1 t1.txt)"
 torchrun 1 --mesh dp2 --lr 0.5 >t1.txt 2>&1 &
 expect 1 ") has --lr 0.5 and the others have 0.01; need equal values on all ranks" torchrun 0 --mesh dp2
 wait $! && fail "another --lr on rank 1: exit code 0"
-expect 2 "--mesh: got none; need a mesh with a rank for each: torchrun has started 2 processes" torchrun 0
+expect 2 "--mesh: got none; need a mesh with a rank for each process: torchrun has started 2 processes" torchrun 0
 expect 2 "--ranks: got 'threads'; need processes: torchrun has started 2 processes" torchrun 0 --mesh dp2 --ranks threads
 on=("$train" "${flags[@]}" --checkpoint_every 0)
 expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
@@ -217,7 +217,7 @@ expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or 
 expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather@dp
 "${on[@]}" --steps 1 --mesh dp2 --ranks threads --forbid allgather@dp,alltoall@dp >f.txt 2>&1 || fail "--forbid what is not there: $(tail -1 f.txt)"
 expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 --forbid allgather@dp,allreduce@dp:gradients
-expect 2 "--mesh: got dp2; --plan dp2,tp2.plan is of mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
+expect 2 "--mesh: got dp2; drop the flag: --plan dp2,tp2.plan has mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
 "${on[@]}" --steps 2 --mesh cp2 --ranks threads --cp ring --save_plan ring.plan --metrics r1.jsonl >r.txt 2>&1 || fail "--cp ring: $(tail -1 r.txt)"
 "${on[@]}" --steps 2 --ranks threads --plan ring.plan --metrics r2.jsonl >r.txt 2>&1 || fail "--plan ring.plan: $(tail -1 r.txt)"
 same r1.jsonl r2.jsonl "--plan ring.plan differs from --cp ring"
@@ -273,7 +273,7 @@ grep -q "^interrupted after step" asked.txt && [[ ! -s asked.err ]] || fail "Ctr
 expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --restarts 3 --checkpoint_every 5 --checkpoint_dir lr
 expect 2 "--restarts: got 3; need --checkpoint_every above 0 or auto" "$train" "${flags[@]}" --restarts 3 --checkpoint_every 0
 expect 2 "--restarts: got 3; need no --profile_steps" "$train" "${flags[@]}" --restarts 3 --profile_steps 1-2 --checkpoint_dir lr2
-expect 2 "--restarts: got 3; need none: torchrun has started 2 processes of this program" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
+expect 2 "--restarts: got 3; drop --restarts: torchrun has started 2 processes of this program and restarts the job itself; pass --resume" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
 
 # Ctrl-C, SIGTERM and SIGHUP save; the exit code is the signal's.
 "$train" "${flags[@]}" --steps 100000 --checkpoint_every 0 --checkpoint_dir none --metrics c.jsonl >c.txt 2>&1 &
@@ -285,7 +285,7 @@ for end in HUP:129 INT:130 TERM:143; do
   env --default-signal=HUP "$train" "${flags[@]}" --steps 100000 --checkpoint_every auto --checkpoint_dir "stopped-$signal" --metrics d.jsonl >d.txt 2>&1 &
   pid=$!
   while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
-  if [[ $signal == HUP ]]; then  # of two runs, the second one is refused
+  if [[ $signal == HUP ]]; then  # the second of two runs is refused
     expect 1 "stopped-HUP is in use by process $pid" "$train" "${flags[@]}" --checkpoint_dir stopped-HUP
     expect 1 "d.jsonl: another run writes this file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics d.jsonl
   fi
@@ -439,7 +439,7 @@ done
 expect 2 "--top_p: got '0'; need a number above 0 and at most 1 (" "$generate" --top_p 0
 expect 2 "--temperature: got 'nan'; need a number, 0 or more (" "$generate" --temperature nan
 expect 2 "a divisor of --batch_size" "$train" "${flags[@]}" --microbatches 3
-expect 2 "add --resume to go on" "$train" "${flags[@]}" --checkpoint_dir whole
+expect 2 "add --resume to continue" "$train" "${flags[@]}" --checkpoint_dir whole
 expect 1 "no/such/file" "$train" --data no/such/file
 expect 1 "memory" "$train" "${flags[@]}" --checkpoint_every 0 --memory_budget 1000
 expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate"

@@ -12,11 +12,11 @@ using text::jinja::ChatTemplate;
 
 Flags prompt_flags(PromptOptions& o) {
   return {
-      {"chat", &o.chat, "--prompt is a user's message, which the chat template puts into a conversation"},
+      {"chat", &o.chat, "--prompt is a user's message; the chat template makes a conversation of it"},
       {"system", &o.system, "with --chat: the system's message"},
       {"chat_template", &o.chat_template,
        "with --chat: a file with a template, or chatml, llama2, llama3, mistral or zephyr; empty: the model's own"},
-      {"raw", &o.raw, "no tokens around the prompt, for example no token that begins a text"},
+      {"raw", &o.raw, "add no tokens around the prompt, such as a begin-of-text token"},
   };
 }
 

@@ -12,7 +12,7 @@ namespace weft::train {
 
 struct PromptOptions {
   bool chat = false;          // the prompt is a user's message
-  std::string system;         // with chat: the system's message
+  std::string system;         // the system's message, with chat
   std::string chat_template;  // a file, or a name (text::jinja::known_template); empty: the model's own
   bool raw = false;           // no token before or after the prompt
 };

@@ -28,7 +28,7 @@ class RankMeter {
   std::vector<RankMetrics> gathered(const std::vector<WaitedSeconds>& waited, double seconds, double tokens);
 
   dist::World& world_;
-  std::vector<WaitedSeconds> begun_, last_, all_;  // by local rank
+  std::vector<WaitedSeconds> begun_, last_, all_;  // index: local rank
   double last_seconds_ = 0, last_tokens_ = 0, seconds_ = 0, tokens_ = 0;
   int64_t steps_ = 0;
   bool first_ = true;

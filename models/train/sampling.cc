@@ -47,7 +47,7 @@ class Ranking {
 }  // namespace
 
 int32_t sample_token(std::span<const float> logits, const SampleOptions& o, double draw) {
-  WEFT_CHECK(!logits.empty(), "sample: no logits");
+  WEFT_CHECK(!logits.empty(), "sample: got no logits; need one or more");
   size_t likeliest = 0;
   bool nan = false;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -119,7 +119,7 @@ struct TokenDecoder::State {
   nn::KvCache cache;
   std::optional<Compiled<std::function<Tensor(Tensor, Tensor)>>> step = {};  // for this cache
   int64_t held = 0;
-  int64_t captures = 0;                                                         // of earlier steps
+  int64_t captures = 0;                                                         // captures of earlier steps
   const Tensor one = Tensor::from_vector<int64_t>({1}, {}).to(model.device());  // the count of most calls
 
   void need_room(int64_t tokens) {

@@ -561,7 +561,7 @@ class Trainer {
   std::optional<optim::GradScaler> scaler_;  // f16 only
   Buffer healthy_;  // other types with lookahead: false after the first failed step; later steps do not commit
   TrainState state_;
-  std::string flags_before_;  // of the resumed run
+  std::string flags_before_;  // flags of the resumed run
   int64_t last_saved_ = -1;
   bool planned_ = false, stops_ = false;
   int code_ = 0;  // exit code if a signal stops the program

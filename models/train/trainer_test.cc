@@ -59,7 +59,7 @@ TEST(Trainer, ResumesFromACheckpointThatAppearsWhileItStarts) {
 TEST(Trainer, RefusesCheckpointsThatAppearWhileItStarts) {
   const std::string dir = folder("refuse");
   testing::expect_error([&] { train(after_another_run(options_in(dir, 2)), options_in(dir, 4)); },
-                        "holds the checkpoints of an earlier run; add --resume to go on");
+                        "holds the checkpoints of an earlier run; add --resume to continue");
   EXPECT_EQ(read_state(latest_checkpoint(dir)).step, 2);
 }
 

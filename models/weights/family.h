@@ -74,7 +74,7 @@ struct Row {
   const char* hf;
   Layout layout = Layout::kSame;
   const char* gguf = nullptr;        // the name in a GGUF file, whose layout gguf_layout() gives; null: it has none
-  const char* model_type = nullptr;  // of the files that are written with this name; null: all; "": none
+  const char* model_type = nullptr;  // model_type of the files that are written with this name; null: all; "": none
 };
 
 /// The model_types that a program of Weft runs.
@@ -85,7 +85,7 @@ struct Family {
   std::vector<const char*> ignored;  // tensors that follow from the configuration
   // Fields of the configuration that only training reads, and the fields of config.json that they are written to.
   std::vector<Field> training;
-  const char* prefix = "model.";         // of the names of tensors in files of transformers, without the head's
+  const char* prefix = "model.";         // prefix of the names of tensors in files of transformers, without the head's
   const char* settings = "config.json";  // where the sizes are, for errors
 };
 

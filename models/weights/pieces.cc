@@ -374,7 +374,7 @@ Piece joined(const Piece& p) {
   return j;
 }
 
-constexpr int64_t kTaskBytes = 4 << 20;  // of the file
+constexpr int64_t kTaskBytes = 4 << 20;  // bytes of the file
 
 }  // namespace
 

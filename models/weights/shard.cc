@@ -12,7 +12,7 @@ struct Box {
 
 // The dims of a piece that number the elements along one dim of the cell: index i of dims[k] is i * strides[k] further.
 struct Digits {
-  std::vector<size_t> dims;      // of the piece
+  std::vector<size_t> dims;      // dims of the piece
   std::vector<int64_t> strides;  // in indices of the cell's dim; descending
   int64_t offset = 0;            // the index in the cell's dim of the piece's first element
 

@@ -25,8 +25,8 @@ RankGroup rank_group(const std::string& axes, int64_t size);
 
 /// One rank's part of a node. All ranks have the same number of queries and the same number of keys.
 struct ContextCall {
-  Attrs attrs;                   // of the whole node
-  std::vector<Tensor> operands;  // of attention: q, k, v of this rank, the others of the whole
+  Attrs attrs;                   // attributes of the whole node
+  std::vector<Tensor> operands;  // operands of attention: q, k, v of this rank, the others of the whole
   IndexMap b, h;                 // how other mesh dims split these
   /// i64 [Sq of the whole]: positions of rank 0's queries, then of rank 1's, ...; undefined: in order. See
   /// sequence_layout.h. kv_positions: the same for keys.

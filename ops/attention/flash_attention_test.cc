@@ -27,7 +27,7 @@ struct Flash {
   int64_t left = -1, right = -1;
   double softcap = 0;
   std::vector<float> slopes = {};                   // [H], or [B, H]
-  std::vector<int64_t> cu_seqlens_q, cu_seqlens_k;  // of batch entry 0
+  std::vector<int64_t> cu_seqlens_q, cu_seqlens_k;  // lengths of batch entry 0
 };
 
 struct Sizes {

@@ -47,7 +47,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentio
              " key heads; need a multiple");
   WEFT_CHECK(!(o.block_mask && o.mask_mod), kOp,
              ": got both block_mask and mask_mod; need one: "
-             "create_block_mask(a & b, B, H, Sq, Skv) holds what two masks both let pass");
+             "create_block_mask(a & b, B, H, Sq, Skv) holds the pairs that both masks let pass");
   if (o.block_mask) o.block_mask.check_fits(kOp, q.size(0), q.size(1), q.size(2), keys);
   WEFT_CHECK(o.dropout_p >= 0 && o.dropout_p < 1, kOp, ": dropout_p is ", o.dropout_p, "; need 0 or more, below 1");
 }

@@ -14,7 +14,7 @@ struct FlexAttentionOptions {
   MaskMod mask_mod = {};             // the same without a block mask: each call finds the blocks
   std::optional<double> scale = {};  // default: 1 / sqrt(D)
   bool enable_gqa = false;           // k and v have fewer heads: Hq a multiple of Hkv, neighbours share
-  double dropout_p = 0;              // of the probabilities, by the random bits at the position in [B, Hq, Sq, Skv]
+  double dropout_p = 0;              // dropout of probabilities, by the random bits at the position in [B, Hq, Sq, Skv]
   // Integers [B, n]: k [P, Hkv, page_size, D] and v [P, Hkv, page_size, Dv] are pages. Key j of entry b is row j %
   // page_size of page page_table[b][j / page_size]; Skv is n * page_size. Pages are not gathered. If all keys of an
   // entry's page are masked, its number may be anything, such as -1.

@@ -12,9 +12,9 @@ struct PartialAttention {
   Tensor out, log_sum, max;
 };
 
-/// The result over the keys of both parts: with m = max(max_a, max_b), w = exp(scale (max - m) + log_sum): out = (w_a
-/// out_a + w_b out_b) / (w_a + w_b), log_sum = log(w_a + w_b), max = m. scale: softmax_scale of the node. Throws unless
-/// both outs are f32 or both are f64.
+/// The result over the keys of both parts. Let m = max(max_a, max_b) and w = exp(scale (max - m) + log_sum); then out =
+/// (w_a out_a + w_b out_b) / (w_a + w_b), log_sum = log(w_a + w_b), max = m. scale: softmax_scale of the node. Throws
+/// unless both outs are f32 or both are f64.
 PartialAttention merge_attention(const PartialAttention& a, const PartialAttention& b, double scale);
 
 }  // namespace weft

@@ -15,11 +15,11 @@ namespace weft {
 ///   block mask     offsets, ranges, tiles; if block_q > 0
 ///   seed, step     i64; if dropout
 ///   positions      i64 [B], [Hq], [Sq], [Skv]; if dropout and dropout_extents
-///   page table     i64 [B, n]; if paged: key j of entry b is row j % page_size of page table[b][j / page_size]
+///   page table     i64 [B, n]; if paged; key j of entry b is row j % page_size of page table[b][j / page_size]
 /// Results: out [B, Hq, Sq, Dv] (q's dtype, or f32 if wide), log_sum and max f32 [B, Hq, Sq]. max is the largest score
 /// as softmax sees it, that is before the factor softmax_scale(attrs), and log_sum = log(sum(exp(softmax_scale (score -
 /// max)))): the log-sum-exp is softmax_scale max + log_sum. They are apart because their sum loses log_sum where max is
-/// huge, as in a row of keys that a large finite number masks. The gradient of log_sum counts as that of the
+/// huge, as in a row of keys that a large finite number masks. The gradient of log_sum counts as the gradient of the
 /// log-sum-exp; max has none. Scores, their sums and log_sum are f32. f64 (all operands f64) has no kernel: it runs the
 /// primitives of plain_attention.
 /// Attributes:

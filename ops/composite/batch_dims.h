@@ -34,8 +34,8 @@ class BatchDims {
 
   const int64_t rows_;
   std::map<std::pair<const Graph*, Value>, int> first_;  // class of dim 0; the classes of the other dims follow
-  std::map<const Graph*, std::vector<bool>> depends_;    // by node: computed from the batch
-  std::vector<int> parent_;                              // of classes
+  std::map<const Graph*, std::vector<bool>> depends_;    // node -> computed from the batch
+  std::vector<int> parent_;                              // parents of classes
   int batch_ = -1;
 };
 

@@ -60,8 +60,8 @@ using indexing::Slice;
 using indexing::TensorIndex;
 
 /// x at these indices, for its dims from the first. Positions and tensors of positions count from the end if negative.
-/// Tensors are broadcast together and give one result per element, as in NumPy: their dims replace those that they
-/// index, or come first if these are not neighbours. A mask is a tensor of bool with the extents that it indexes; it
+/// Tensors are broadcast together and give one result per element, as in NumPy: their dims replace the indexed dims, or
+/// come first if the indexed dims are not neighbours. A mask is a tensor of bool with the extents that it indexes; it
 /// must have values (see nonzero).
 Tensor index(const Arg& x, const std::vector<TensorIndex>& at);
 

@@ -188,7 +188,7 @@ Tensor uniform_bits(const Shape& shape, DType dtype, Device device) {
 double largest_below(double x, DType dtype) {
   const double below = std::nextafter(x, -std::numeric_limits<double>::infinity());
   if (dtype == kFloat64) return below;
-  const int smallest = dtype == kFloat16 ? -13 : -125;  // of frexp, for normal numbers
+  const int smallest = dtype == kFloat16 ? -13 : -125;  // exponent of frexp, for normal numbers
   int exponent = 0;
   std::frexp(below, &exponent);
   const double step = std::ldexp(1.0, std::max(exponent, smallest)) / static_cast<double>(whole_numbers(dtype).second);
@@ -222,7 +222,7 @@ Tensor filled(const TensorType& type, double value, int64_t integer, bool exact,
     const Tensor v =
         exact ? constant(integer, type.dtype, type.device, line) : constant(value, type.dtype, type.device, line);
     const Tensor all = broadcast_to(v, type.shape, line);
-    return thread_state.capture ? all : contiguous(all);  // with its own elements, as on the CPU
+    return thread_state.capture ? all : contiguous(all);  // a tensor with its own elements, as on the CPU
   }
   Tensor t = Tensor::empty(type);
   if (n == 0) return t;

@@ -9,7 +9,7 @@ namespace weft::kernels {
 struct StridedLines {
   int64_t length, stride;  // elements of a line and the distance between them
   int64_t count = 1;       // lines
-  Shape shape, strides;    // of the other dims
+  Shape shape, strides;    // extents and strides of the other dims
 
   StridedLines(const StridedView& v, int dim) : length(v.shape[dim]), stride(v.strides[dim]) {
     for (int d = 0; d < v.shape.size(); ++d) {

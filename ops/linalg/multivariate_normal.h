@@ -1,5 +1,5 @@
 // The normal distribution of vectors, with the names and meaning of torch.distributions. It needs decompositions of
-// matrices; ops/composite/random/distributions.h has the other distributions and says what holds for all.
+// matrices; ops/composite/random/distributions.h has the other distributions and their common rules.
 #pragma once
 #include "framework/dispatch/arg.h"
 

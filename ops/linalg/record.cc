@@ -1,6 +1,6 @@
 // Types, dim maps, costs and derivatives. The derivatives are PyTorch's (torch/csrc/autograd/FunctionsManual.cpp): NaN
-// where vectors of equal eigenvalues or singular values are used, because these have no derivative. Those of eigh and
-// cholesky, which read one triangle of a symmetric matrix, are symmetric.
+// where vectors of equal eigenvalues or singular values are used, because these have no derivative. The gradients
+// of eigh and cholesky, which read one triangle of a symmetric matrix, are symmetric.
 #include "ops/linalg/record.h"
 
 #include "framework/dispatch/dispatch.h"
@@ -197,7 +197,7 @@ Grads vjp_qr(const VjpCall& c) {
 }
 
 // The derivative of a square a with p^T a = l u is p l^-T (tril(l^T gl, -1) + triu(gu u^T)) u^-T. Further rows of l are
-// b u^-1 and further columns of u are l^-1 b: their gradients are added to those of u and l.
+// b u^-1 and further columns of u are l^-1 b: their gradients are added to the gradients of u and l.
 Grads vjp_lu(const VjpCall& c) {
   if (!c.grad[0].defined()) return {Tensor()};
   const Tensor &lu = c.out[0], &g = c.grad[0];
@@ -207,7 +207,7 @@ Grads vjp_lu(const VjpCall& c) {
   Tensor gl = tril(ghead, -1), gu = triu(ghead), rest;
   if (m > n) {
     const Tensor low = slice(lu, -2, k, m);
-    rest = mT(solved(u, mT(slice(g, -2, k, m))));  // of the further rows
+    rest = mT(solved(u, mT(slice(g, -2, k, m))));  // solutions of the further rows
     gu = sub(gu, matmul(mT(low), rest));
   } else if (n > m) {
     const Tensor right = slice(lu, -1, k, n);

@@ -25,7 +25,7 @@ struct FloatFormat {
 
   int bits() const { return 1 + exponent + mantissa; }
   int bias() const { return (1 << (exponent - 1)) - 1; }
-  int least_exponent() const { return 1 - bias(); }  // of normal numbers
+  int least_exponent() const { return 1 - bias(); }  // exponent of the least normal number
   double max() const;
   double min_normal() const;
   double min_subnormal() const;
@@ -69,7 +69,7 @@ double decode(const IntegerFormat& format, int64_t code);
 /// A row of the table of formats.
 struct NumberFormat {
   std::string_view name;
-  std::optional<FloatFormat> real = {};     // of the elements
+  std::optional<FloatFormat> real = {};     // format of the elements
   std::optional<IntegerFormat> whole = {};  // otherwise
   int block = 0;                            // elements that share a scale; 0: none
   std::string_view scale = {};              // its format: E8M0 or E4M3

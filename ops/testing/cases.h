@@ -15,7 +15,7 @@ struct Case {
   Attrs attrs;
   std::vector<Tensor> in;
   std::vector<bool> data;  // operands whose values are free (not indices, offsets, conditions)
-  bool grad = true;        // of the sample
+  bool grad = true;        // the sample's `grad`
   std::string label;       // "sample 2, bf16"
 };
 

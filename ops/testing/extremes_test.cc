@@ -1,5 +1,5 @@
 // Every record with extreme integers in its attributes: an error of the user, or results of the inferred types. The
-// sanitizers report what overflows.
+// sanitizers report overflows.
 #include <gtest/gtest.h>
 
 #include <limits>

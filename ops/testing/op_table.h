@@ -21,7 +21,7 @@ class OpTable : public ::testing::TestWithParam<const OpDef*> {
   ScopedRank rank_{*alone_};
 };
 
-/// The records that are tested by samples: all but structural ones and those that take nested graphs (attention), which
+/// The records that are tested by samples: all but structural records and records with nested graphs (attention), which
 /// have their own tests.
 std::vector<const OpDef*> tested(std::span<const OpDef* const> ops);
 inline std::string name_of(const ::testing::TestParamInfo<const OpDef*>& info) { return info.param->name; }

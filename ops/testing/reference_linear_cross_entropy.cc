@@ -62,7 +62,7 @@ std::vector<RefResult> reference(const RefCall& c) {
     Real total = 0;
     for (int64_t k = 0; k < classes; ++k) total += std::exp(l[k] - top);
     const Real lse = std::log(total) + top;
-    const Real relative = 2 * off + 2 * u * most + (v_terms + 2 * kMath) * u;  // of a softmax value
+    const Real relative = 2 * off + 2 * u * most + (v_terms + 2 * kMath) * u;  // error of a softmax value
     const Real lse_off = off + (v_terms + kMath) * u + kMath * u * std::log(total) + 2 * u * (most + std::fabs(lse));
     const Real even = s / v_terms, weight = 1 + 2 * z * lse;
     loss.v.push_back((lse - l[t]) * (1 - s) + (lse - mean) * s + z * lse * lse);

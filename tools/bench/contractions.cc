@@ -42,7 +42,7 @@ BenchStep step_of(const Binary& fn, bool backward) {
 
 void run(Report& report) {
   const int most = absl::GetFlag(FLAGS_most);
-  if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
+  if (most < 1 || most > 4096) usage_error("--most is " + std::to_string(most) + "; need 1 to 4096");
   manual_seed(0);
   report.fact("bound", "the product of the same size");
   for (const bool backward : {false, true})

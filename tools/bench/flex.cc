@@ -100,7 +100,7 @@ class TimedFlex {
       usage_error(
           "unknown case '" + name +
           "'; need f32 or bf16 and none, alibi, softcap, causal, window_256, documents_300 or "
-          "prefix_512, maybe with backward: 'bf16 causal backward', or decode: 'bf16 decode b8 s4096 gqa4 paged'");
+          "prefix_512, and backward or not, as in 'bf16 causal backward', or 'bf16 decode b8 s4096 gqa4 paged'");
     manual_seed(0);
     for (Tensor* x : {&q_, &k_, &v_, &g_}) *x = randn({1, kHeads, kLength, kDim}).to(t);
     call();

@@ -45,8 +45,8 @@ double crossing(const std::vector<std::pair<int, double>>& points, double level)
 
 void run(Report& report) {
   const int elements = absl::GetFlag(FLAGS_elements), most = absl::GetFlag(FLAGS_most);
-  if (elements < 1) usage_error("--elements is at least 1; got " + std::to_string(elements));
-  if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
+  if (elements < 1) usage_error("--elements is " + std::to_string(elements) + "; need 1 or more");
+  if (most < 1 || most > 4096) usage_error("--most is " + std::to_string(most) + "; need 1 to 4096");
   manual_seed(0);
   NoGrad guard;
   const Machine machine = rates_of(Device::cpu());

@@ -112,7 +112,7 @@ def gemm(bazel, out):
     draw(bazel, out / "gemm.svg", [
         {"title": "Rate of square products by size", "x": axis("rows and columns", 8, 2048, 2),
          "y": axis("GFLOP/s", low * 0.8, high * 1.3, 10), "lines": [series(*rate) for rate in rates.items()]},
-        {"title": "Rate of a product of 1024 x 1024 by what its operands hold (normal = 100 %)",
+        {"title": "Rate of a product of 1024 x 1024 by the content of its operands (normal = 100 %)",
          "x": {"names": kinds}, "y": axis("%", 0, 125), "bars": {"labels": list(rates), "width": 0.3, "bars": bars}}])
 
 
@@ -127,7 +127,7 @@ def contractions(bazel, out):
         low, high = span(*kinds.values())
         sizes = [n for n, _ in next(iter(kinds.values()))]
         panels.append({
-            "title": f"Time over that of a matrix product of the same size, {title}",
+            "title": f"Time in units of a matrix product of the same size, {title}",
             "x": axis("rows and columns", sizes[0], sizes[-1], 2),
             "y": axis("times", min(low * 0.8, 1), max(high * 1.2, 20), 2),
             "lines": [series(*kind) for kind in kinds.items()],

@@ -15,8 +15,8 @@
 #include "tools/step/model_step.h"
 
 ABSL_FLAG(std::string, machine, "", "rates of this machine: a file of doctor --measure --out");
-ABSL_FLAG(uint64_t, seed, 1, "draws three configurations");
-ABSL_FLAG(int32_t, steps, 6, "steps of each, of which the shortest counts");
+ABSL_FLAG(uint64_t, seed, 1, "seed of the three configurations");
+ABSL_FLAG(int32_t, steps, 6, "steps of each configuration; the shortest counts");
 ABSL_FLAG(int64_t, batch, 8, "sequences of a step");
 ABSL_FLAG(int64_t, tokens, 256, "tokens of a sequence");
 

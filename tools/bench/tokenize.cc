@@ -24,8 +24,8 @@ int main(int argc, char** argv) {
   File tokenizer{File::Use::kRead}, text{File::Use::kRead};
   int64_t rounds = 5;
   const Flags flags = {{"tokenizer", &tokenizer, "a tokenizer.json or a GGUF file"},
-                       {"text", &text, "the file that is encoded"},
-                       {"rounds", &rounds, "the least time of these counts", {1}}};
+                       {"text", &text, "the file to encode"},
+                       {"rounds", &rounds, "repetitions; the shortest time counts", {1}}};
   return run_program(argc, argv, "tokenize --tokenizer FILE --text FILE: time to encode a file", flags, [&] {
     check_flag("tokenizer", static_cast<bool>(tokenizer), "nothing", "a file");
     check_flag("text", static_cast<bool>(text), "nothing", "a file");

@@ -91,7 +91,7 @@ void serve(BenchTrainer& trainer, double first_done) {
 
 void run(Report& report) {
   const std::string config = absl::GetFlag(FLAGS_config), dtype_name = absl::GetFlag(FLAGS_dtype);
-  if (dtype_name != "f32" && dtype_name != "bf16") usage_error("--dtype is f32 or bf16; got " + dtype_name);
+  if (dtype_name != "f32" && dtype_name != "bf16") usage_error("--dtype is '" + dtype_name + "'; need f32 or bf16");
   const bool compiled = absl::GetFlag(FLAGS_compile), profile = absl::GetFlag(FLAGS_profile);
   if (profile && !compiled) usage_error("--profile needs --compile=true");
   manual_seed(0);

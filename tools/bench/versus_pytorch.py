@@ -210,8 +210,8 @@ def daily(args, python, programs):
 
 
 def flex(args, python, programs):
-    say("\nFlexAttention, B1 H8 S2048 D64 (backward: with forward; decode: one query of 8 heads of D128, x bound: of reading "
-        "as many bytes)")
+    say("\nFlexAttention, B1 H8 S2048 D64 (backward: with forward; decode: one query of 8 heads, D128; x bound: time in "
+        "units of reading the same bytes)")
     script = harness.HERE / "pytorch" / "flex.py"
     commands = {"weft": [programs["flex"], "--serve"], "torch_sdpa": [python, script, "sdpa"]}
     if not args.no_compile:

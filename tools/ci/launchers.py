@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the gpt trainer under what starts processes elsewhere, and checks losses, failures and what is left behind.
+"""Runs the gpt trainer under other launchers, and checks losses, failures and remains of a job.
 
     tools/ci/launchers.py [PART...]     parts: launch mpirun torchrun slurm hosts proxy; all by default
 
 It installs Debian's openmpi-bin, slurm-wlm, munge and iproute2 (as root), and PyTorch's torchrun from PyPI in a virtual
 environment (about 5 GB, shared with tools/bench/versus_pytorch.py). A part that lacks a package or root is skipped, and
-the last lines say so. As root all of it runs in a PID namespace with a /dev/shm of its own, so that what a job leaves is
-found whoever else has jobs here, and in network namespaces: two for the part hosts, whose link is cut and throttled.
+the last lines say so. As root all of it runs in a PID namespace with a /dev/shm of its own, so that the remains of a
+job are found beside other jobs, and in network namespaces: two for the part hosts, whose link is cut and throttled.
 The part proxy has a proxy between a rank and the coordination service, which delays and cuts.
 
 Each part asserts: the losses of thread ranks; a rank that is killed, or has another --lr, ends the job, and the exit
@@ -71,7 +71,7 @@ def need_root():
 
 
 class Network:
-    """A network namespace, or without root that of this process."""
+    """A network namespace; without root, the namespace of this process."""
 
     def __init__(self, name):
         self.name = name if root else None
@@ -92,7 +92,7 @@ class Network:
         return ["nsenter", f"--net=/run/netns/{self.name}", *command] if self.name else list(command)
 
     def sockets(self):
-        """TCP sockets that a process has, not those that the kernel still closes. Only in an own namespace."""
+        """TCP sockets that a process has, without sockets that the kernel still closes. Only in an own namespace."""
         if not self.name:
             return []
         lines = subprocess.run(self.enter(["ss", "-HtanO"]), capture_output=True, text=True).stdout.splitlines()
@@ -167,7 +167,7 @@ class Job:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end or all(r.poll() is not None for r in self.runs):
-                check(False, f"{self.name}: what it waits for does not come within {seconds} s", self.shown())
+                check(False, f"{self.name}: the awaited event does not come within {seconds} s", self.shown())
                 return False
             time.sleep(0.05)
         return True
@@ -185,8 +185,8 @@ class Job:
         return None
 
     def end(self, seconds=60, kept=False):
-        """The exit codes, when all have ended; then nothing of the job may be left, but flight records if they are
-        `kept`, as the launcher says: //tools:diagnose must say again what its last line says."""
+        """The exit codes, when all have ended; then nothing of the job may be left, except flight records if they are
+        `kept`. Then //tools:diagnose must repeat the last line of the launcher."""
         end = time.monotonic() + seconds
         codes = []
         for run in self.runs:
@@ -223,7 +223,7 @@ class Job:
 
 
 def plain(metrics):
-    """A metrics file without what a clock says."""
+    """A metrics file without measured times."""
     text = re.sub(r',?"ranks":\{[^}]*\}', "", metrics.read_text())
     return re.sub(r',?"(step_ms|tokens_per_s|mfu)":[^,}]*', "", text)
 
@@ -243,7 +243,7 @@ def trainer(metrics, steps=8, mesh="dp2", more=()):
 
 def same_losses(name, metrics, mesh="dp2"):
     ok = metrics.exists() and plain(metrics) == reference(mesh)
-    check(ok, f"{name}: other losses than those of threads", metrics.exists() and plain(metrics), reference(mesh))
+    check(ok, f"{name}: losses differ from the losses of threads", metrics.exists() and plain(metrics), reference(mesh))
 
 
 def say(text):
@@ -252,7 +252,7 @@ def say(text):
 
 def three_runs(name, network, launch, kill, lr):
     """A run to its end, one whose rank 1 is killed and one with another --lr. `launch` makes a command of a command;
-    `kill` and `lr` are the exit code and what the last line must have."""
+    `kill` and `lr` are the exit code and a text of the last line."""
     def metrics(kind):
         return folder / f"{name}-{kind}.jsonl"
 

@@ -19,7 +19,7 @@ TEST(NcclVariables, EachThatIsSetIsExplained) {
                                 {"MY_NCCL_DEBUG", "no"},
                                 {"PATH", "/bin"}});
   for (const char* need :
-       {"INFO (what NCCL prints", "=mlx5_0:1 (InfiniBand cards to use", "1 (deprecated: of PyTorch",
+       {"INFO (messages that NCCL prints", "=mlx5_0:1 (InfiniBand cards to use", "1 (deprecated: of PyTorch",
         "instead: TORCH_NCCL_BLOCKING_WAIT, since PyTorch 2.2", "1 (not known: a newer variable, or a wrong name)"})
     EXPECT_NE(all.find(need), all.npos) << need << "\n" << all;
   EXPECT_EQ(all.find("MY_NCCL"), all.npos) << all;

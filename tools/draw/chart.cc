@@ -107,7 +107,7 @@ double Chart::px(double x) const { return position(x_, x, layout_.left, right_);
 double Chart::py(double y) const { return position(y_, y, low_, high_); }
 
 void Chart::check(double x, double y) const {
-  WEFT_CHECK(std::isfinite(x) && std::isfinite(y), "chart: a value is (", x, ", ", y, "); need finite ones");
+  WEFT_CHECK(std::isfinite(x) && std::isfinite(y), "chart: a value is (", x, ", ", y, "); need finite values");
   WEFT_CHECK((x_.base == 0 || x > 0) && (y_.base == 0 || y > 0), "chart: a value is (", x, ", ", y,
              "); need values above 0 on a logarithmic axis");
 }
@@ -186,7 +186,7 @@ void Chart::dots(std::span<const Point> points, const std::string& label) { esti
 
 void Chart::estimates(std::span<const Point> points, std::span<const double> errors, const std::string& label) {
   WEFT_CHECK(errors.empty() || errors.size() == points.size(), "chart: got ", errors.size(), " errors of ",
-             points.size(), " dots; need one each or none");
+             points.size(), " dots; need one error for each dot, or none");
   const LineStyle style = line_style(series_++);
   for (size_t i = 0; i < points.size(); ++i) {
     const Point& p = points[i];
@@ -226,7 +226,7 @@ void Chart::bars(std::span<const std::string> labels, std::span<const Bar> bars,
   for (const Bar& b : bars) {
     double base = 0;
     for (const auto& [label, value] : b.parts) {
-      WEFT_CHECK(label < labels.size(), "chart: a bar has label ", label, "; there are ", labels.size());
+      WEFT_CHECK(label < labels.size(), "chart: a bar has label ", label, "; need a number below ", labels.size());
       rectangle(b.at - width / 2, b.at + width / 2, base, base + value, fills_ + label);
       base += value;
     }
@@ -266,7 +266,7 @@ void Chart::areas(std::span<const double> x, std::span<const std::string> labels
 
 void Chart::spans(std::span<const std::string> labels, std::span<const Span> spans) {
   for (const Span& s : spans) {
-    WEFT_CHECK(s.label < labels.size(), "chart: a span has label ", s.label, "; there are ", labels.size());
+    WEFT_CHECK(s.label < labels.size(), "chart: a span has label ", s.label, "; need a number below ", labels.size());
     const double row = static_cast<double>(s.row);
     rectangle(s.from, s.to, row - 0.35, row + 0.35, fills_ + s.label, s.title);
     if (!s.text.empty() && kLetter * static_cast<double>(s.text.size()) <= std::abs(px(s.to) - px(s.from)))
@@ -295,7 +295,7 @@ void Chart::note(Point at, std::string_view note) {
            std::none_of(taken_.begin(), taken_.end(),
                         [&](const PlotBox& o) { return b.x0 < o.x1 && o.x0 < b.x1 && b.y0 < o.y1 && o.y0 < b.y1; });
   };
-  // Beside its point a note needs no line, unless it could belong to another dot.
+  // A note beside its point needs no line, unless it could belong to another dot.
   const auto is_clear = [&](const PlotBox& b) {
     return std::none_of(dots_.begin(), dots_.end(), [&](const Point& d) {
       const double dx = d.x - std::clamp(d.x, b.x0, b.x1), dy = d.y - std::clamp(d.y, b.y0, b.y1);

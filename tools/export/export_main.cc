@@ -19,7 +19,7 @@ struct ExportOptions {
 
 // The tokenizer of a model in the format of --out, or why it has none.
 struct ExportedText {
-  std::vector<text::NamedFile> files;  // of a folder
+  std::vector<text::NamedFile> files;  // files of a folder
   io::GgufMetadata metadata;
   std::string lacks;
 };
@@ -108,7 +108,7 @@ int run(const ExportOptions& o) {
 int main(int argc, char** argv) {
   weft::tools::ExportOptions o;
   const weft::Flags flags{
-      {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest)"},
+      {"checkpoint", &o.checkpoint, "checkpoint: a folder step_N, or a folder of such folders (the newest)"},
       {"out", &o.out, "new folder for transformers, or new file NAME.gguf"},
       {"dtype", &o.dtype, "f32 or bf16: dtype of the weights of a folder", {}, &o.has_dtype},
       {"gguf", &o.gguf, "f32, bf16 or q8_0: format of the matrices of a GGUF file", {}, &o.has_gguf},

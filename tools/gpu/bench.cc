@@ -1,4 +1,4 @@
-// gpu bench: Weft's speed on a GPU beside the GPU's bounds: copies and memory-bound ops, products (and the effect of
+// gpu bench: Weft's speed on a GPU, and the GPU's bounds, for copies and memory-bound ops, products (and the effect of
 // their data on power and clocks), flex_attention, chains of ops (eager, compiled, replayed), training steps.
 // torch_bench.py measures the same work under the same names.
 #include "tools/gpu/bench.h"

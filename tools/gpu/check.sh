@@ -73,7 +73,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 all=
-declare -A limits # of the selected parts
+declare -A limits # limits of the selected parts
 sum=0
 while read -r part long short; do
   all="${all:+$all }$part"
@@ -280,7 +280,7 @@ for part in $all; do
   seconds=${limits[$part]-}
   [ -n "$seconds" ] || continue
   case " $left_out " in *" $part "*) record "left out" 0 "" && continue ;; esac
-  rm -f "$work/$part.log" "$work/$part.json" "$work/bench_$part.json" # of an earlier call
+  rm -f "$work/$part.log" "$work/$part.json" "$work/bench_$part.json" # files of an earlier call
   case $part in *_mma) export WEFT_CUDA=${cuda:+$cuda,}sm80 ;; *) export WEFT_CUDA=$cuda ;; esac
   case $part in
     runtime)

@@ -1,5 +1,5 @@
-// gpu kernels: compiles the kernels of the benchmarks into WEFT_CACHE, also for a GPU that this machine does not have:
-// the benchmarks run on a fake driver on which nothing runs. check.sh packs them. Exit code 77: there is no NVRTC.
+// gpu kernels: compiles the kernels of the benchmarks into WEFT_CACHE, also for a GPU that this machine does not have.
+// The benchmarks use a fake driver, which runs no kernel. check.sh packs the kernels. Exit code 77: there is no NVRTC.
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -20,7 +20,7 @@
 namespace weft {
 
 static int compile_kernels(int sm, const std::string& only) {
-  const std::map<int, int> multiprocessors{{80, 108}, {90, 132}, {100, 148}};  // of A100, H100 and H200, B200
+  const std::map<int, int> multiprocessors{{80, 108}, {90, 132}, {100, 148}};  // A100, H100 and H200, B200
   check_flag("sm", multiprocessors.contains(sm), str_cat(sm), "80, 90 or 100");
   set_switch("WEFT_CXX", "none");
   cuda::testing::FakeDriver driver({.name = str_cat("sm_", sm),

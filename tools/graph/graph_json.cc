@@ -162,7 +162,7 @@ class GraphWriter {
 
   const ShownGraph& shown_;
   const Graph& g_;
-  std::map<std::string, std::set<std::string>> reasons_;  // by op and line
+  std::map<std::string, std::set<std::string>> reasons_;  // key: op and line
   Texts scopes_, lines_, ops_, types_;
   io::OrderedJson labels_ = io::OrderedJson::object(), details_ = io::OrderedJson::object();
 };

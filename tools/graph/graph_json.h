@@ -16,7 +16,7 @@ struct ShownGraph {
   Ref<Graph> graph;
   std::shared_ptr<const StepRecord> record = {};  // the step's record; null: not known
   bool scheduled = false;                         // the record's launches run `graph`
-  std::vector<std::string> placements = {};       // by node; or none
+  std::vector<std::string> placements = {};       // index: node; or none
 };
 
 /// {"title": ..., "graphs": [...]}: texts are stored once and named by index. Each graph has "scopes", "lines", "ops",

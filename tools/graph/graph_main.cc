@@ -281,8 +281,8 @@ int main(int argc, char** argv) {
        "show the graphs that a program wrote to this folder (WEFT_DUMP), or the graph of one file (.wir, or .pb of "
        "--format proto), instead of a model's"},
       {"record", &o.record,
-       "with --dump, in html, json and svg: a file of StepRecord::to_proto() of the same run, after four steps: the "
-       "measured times of launches"},
+       "with --dump, in html, json and svg: measured times of launches, from a file of StepRecord::to_proto() of the "
+       "same run after four steps"},
       {"stage", &o.stage,
        "captured, joint, partitioned (with --mesh), fused or scheduled; with --dump: part of a file's name; empty: all "
        "in html and "

@@ -1,7 +1,7 @@
 // The drawing as plain data: visible boxes with coordinates and the lines between them. Pure functions: no DOM.
 //
 // layoutView(tree, options) guarantees: boxes beside each other do not overlap, a box is inside its parent, and lines
-// that are not marked `back` go in the direction of their lane: down, or up in the backward lane if options.mirror.
+// that are not marked `back` go in the direction of their lane (down; up in the backward lane if options.mirror).
 
 const HEADER = 22;        // height of the title of an open box
 const PAD = 12;

@@ -16,11 +16,11 @@ struct ModuleRows {
     std::string label;
     int first = 0, last = 0, depth = 0;
   };
-  std::vector<std::string> labels;  // by row: a closed module, or the line of ops between modules
-  std::vector<int> depths;          // by row: the frames around it
+  std::vector<std::string> labels;  // row -> a closed module, or the line of ops between modules
+  std::vector<int> depths;          // row -> the frames around it
   std::vector<Frame> frames;        // outer frames first
-  std::vector<int> row;             // by node; -1: arguments, cells, constants and views, which have no row
-  std::vector<bool> repeated;       // by node: whether an equal earlier layer shows its layer
+  std::vector<int> row;             // index: node; -1: arguments, cells, constants and views, which have no row
+  std::vector<bool> repeated;       // node -> whether an equal earlier layer shows its layer
 };
 
 /// Opens modules, outer modules first, while there are at most `most` rows. Layers with numbers as names share rows if

@@ -301,11 +301,11 @@ text { font: 11px system-ui, 'DejaVu Sans', sans-serif; fill: #1b2129 }
   const Graph& g_;
   const std::vector<Phase> phases_;
   const ModuleRows rows_;
-  std::vector<std::array<SvgCell, kLanes>> cells_;       // by row and lane
+  std::vector<std::array<SvgCell, kLanes>> cells_;       // indices: row and lane
   std::vector<double> kept_;                             // bytes by row of forward that backward reads
   std::set<int32_t> read_;                               // forward nodes that backward reads
-  std::map<std::array<int, 2>, std::set<int>> readers_;  // by lane and row: rows of the lane
-  std::map<int, std::set<int>> gradients_;               // by row of the update: rows of backward
+  std::map<std::array<int, 2>, std::set<int>> readers_;  // lane, row -> rows of the lane
+  std::map<int, std::set<int>> gradients_;               // row of the update -> rows of backward
   std::vector<Net> nets_;
   std::array<bool, kLanes> used_{};
   std::array<int, kLanes> x_{}, side_{};

@@ -177,8 +177,8 @@ study::StudyReport gap_study(tools::StepChoice choice, int64_t rounds) {
   report.text = str_cat(
       title, "\nbeside the dense model of equal active FLOPs: ", fixed(s.sum() / d.sum(), 2), " times as long\n\n",
       profiler::table_text(parts), "\n", profiler::table_text(rows),
-      "\nThe gap is that of the sums. Times are means over the calmest third of all rounds. As they are, without timed "
-      "launches,\nthe steps differ by ",
+      "\nThe gap is the difference of the sums. Times are means over the calmest third of all rounds. As they are, "
+      "without\ntimed launches, the steps differ by ",
       fixed(whole_ms, 3), " ms, of which the causes are ", percent((gap.ms - gap.rest) / whole_ms), ".\n");
   report.json = io::write_json(json, 2);
   report.charts.push_back(gap_chart(title, gap));

@@ -132,7 +132,7 @@ study::StudyReport layout_study(tools::StepChoice choice, int64_t ranks, int64_t
   report.text = str_cat(
       "moe ", choice.config, ", ", ranks, " ranks, ", tokens, " tokens a step, ", choice.dtype, "\n\n",
       profiler::table_text(rows),
-      "\npeak, parameters, experts': bytes of one rank. idle for a token: of experts on all ranks, those that it does "
+      "\npeak, parameters, experts': bytes of one rank. idle for a token: the experts on all ranks that it does "
       "not\nuse. bytes sent: by all ranks for a token, in forward and backward by layers with experts and by "
       "others, "
       "and of\ngradients. replicate: each rank has all experts and its tokens. slice: each rank has a part of every "

@@ -18,7 +18,7 @@ namespace {
 using profiler::fixed;
 
 struct LoadPhase {
-  std::vector<int64_t> rows;  // by rank
+  std::vector<int64_t> rows;  // index: rank
   std::vector<double> ms;
   double rows_factor = 1;  // most over mean
 };

@@ -38,15 +38,18 @@ PartFlags study_flags(MoeFlags& o) {
     if (parts) table.push_back({std::move(f), parts});
   }
   const PartFlag own[] = {
-      {{"rounds", &o.rounds, "measurements; 0, with --layouts: plans alone", {.least = 0, .most = 1000}}, kAll},
+      {{"rounds",
+        &o.rounds,
+        "repetitions of each measurement; 0 with --layouts: plan, and measure nothing",
+        {.least = 0, .most = 1000}},
+       kAll},
       {{"load", &o.loads, "instead: rows and time by rank for balanced, zipf:1.1 and skew:0.9"}, kAll},
       {{"layouts", &o.layouts,
         "instead: memory, idle parameters and bytes of experts on every rank, cut by tp, and spread"},
        kAll},
       {{"remedies", &o.remedies,
-        "instead: the recovery by dropping, the auxiliary loss and the bias in training, where 0.9 of the choices go "
-        "to one expert at the start; --set capacity_factor, aux_loss and bias_rate are their strengths (1.25, 0.05 and "
-        "0.005)"},
+        "instead: the effect of dropping, auxiliary loss and bias on a training that begins with 0.9 of the choices at "
+        "one expert; --set sets their strengths: capacity_factor (1.25), aux_loss (0.05), bias_rate (0.005)"},
        kAll},
       {{"ranks",
         &o.load.ranks,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""moe: the causes of the gap add up, rows by rank are those of V29, and contradictions are one line."""
+"""moe: the causes of the gap add up, rows by rank equal V29, and contradictions are one line."""
 import json
 import os
 import subprocess

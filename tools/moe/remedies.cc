@@ -26,7 +26,7 @@ struct RemedyRun {
   std::string name;
   nn::ConfigMap fields;
   std::unique_ptr<precision::Training> training = nullptr;
-  std::vector<double> load = {}, losses = {}, dropped = {}, ms = {};  // by step; means over the layers
+  std::vector<double> load = {}, losses = {}, dropped = {}, ms = {};  // index: step; means over the layers
   std::vector<int64_t> counts = {};                                   // counts of the last step
   int64_t dead = 0;
 };
@@ -176,7 +176,7 @@ study::StudyReport remedy_study(precision::RunOptions run, const RemedyOptions& 
   report.text = str_cat(
       "moe ", run.config, ", ", run.batch_size, " x ", run.seq_len, " tokens, one choice of ", experts,
       " experts, trained for ", o.steps, " steps", run.mesh.empty() ? "" : str_cat(" on ", run.mesh),
-      "\nAt the start expert 0 has ", percent(o.skew), " of the choices: the fullest expert has ", fixed(start, 2),
+      "\nAt the start expert 0 has ", percent(o.skew), " of the choices, so the fullest expert has ", fixed(start, 2),
       " times the mean.\n\n", profiler::table_text(rows),
       "\nmax / mean, dropped, loss (without the auxiliary one): means of the last tenth of the steps. slowest rank: "
       "rows\nthat it computes over the mean, with an expert on each rank; measured: its time over the time of even "

@@ -40,7 +40,7 @@ std::string page_json(const PipelineChoice& c, int most_ranks, int most_microbat
                        {"times", {c.forward[0], c.input[0], c.weight[0], c.input[0] + c.weight[0]}},
                        {"wire", c.wire}};
   for (const std::string& name : dist::pipeline::schedule_names()) {
-    io::OrderedJson tables = io::OrderedJson::array();  // by ranks, then by microbatches
+    io::OrderedJson tables = io::OrderedJson::array();  // indices: ranks, then microbatches
     int chunks = 1;
     for (int p = 1; p <= most_ranks; ++p) {
       io::OrderedJson row = io::OrderedJson::array();

@@ -72,9 +72,9 @@ int run(PipelineFlags& o) {
     return std::find(c.schedules.begin(), c.schedules.end(), name) != c.schedules.end();
   };
   if (o.chunks_given && !has("interleaved_1f1b"))
-    usage_error("--stages_per_rank is of interleaved_1f1b; add it to --schedule");
+    usage_error("--stages_per_rank works with interleaved_1f1b only; add interleaved_1f1b to --schedule");
   if (c.pairs && !has("dualpipe_v"))
-    usage_error(str_cat("--pairs is of dualpipe_v, which is not drawn; ",
+    usage_error(str_cat("--pairs works with dualpipe_v only, which is not drawn; ",
                         some ? "add it to --schedule" : "need --microbatches of twice --stages or more"));
   if (o.html && (c.forward.size() > 1 || c.input.size() > 1 || c.weight.size() > 1))
     usage_error("--html has a slider for the stages; need one time each for --forward, --input and --weight");
@@ -107,7 +107,7 @@ int run(PipelineFlags& o) {
 int main(int argc, char** argv) {
   weft::tools::PipelineFlags o;
   const weft::Flags flags{
-      {"schedule", &o.schedules, "schedules, by comma; none: all that exist for the numbers"},
+      {"schedule", &o.schedules, "schedules, separated by commas; empty: all that suit the other flags"},
       {"stages", &o.choice.ranks, "ranks of the pipeline", {1, weft::tools::kMostRanks}},
       {"microbatches", &o.choice.microbatches, "parts of the batch", {1, weft::tools::kMostMicrobatches}},
       {"stages_per_rank",
@@ -115,10 +115,12 @@ int main(int argc, char** argv) {
        "stages of each rank of interleaved_1f1b",
        {2, 64},
        &o.chunks_given},
-      {"pairs", &o.choice.pairs, "dualpipe_v: a forward and the backward beside it run as one, as published"},
+      {"pairs", &o.choice.pairs, "dualpipe_v: a forward and the backward beside it run as one action, as published"},
       {"forward", &o.forward, "time of a microbatch's forward pass on one rank, or a list with one for each stage"},
-      {"input", &o.input, "the same of the gradient of the inputs"},
-      {"weight", &o.weight, "the same of the gradient of the weights"},
+      {"input", &o.input,
+       "time of a microbatch's gradient of the inputs on one rank, or a list with one for each stage"},
+      {"weight", &o.weight,
+       "time of a microbatch's gradient of the weights on one rank, or a list with one for each stage"},
       {"wire", &o.choice.wire, "time of a transfer between two ranks", {0, 1e9}},
       {"columns", &o.columns, "letters of a line", {40, 100000}},
       {"json", &o.json, "write the figures and the times of all actions to this file"},

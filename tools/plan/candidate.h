@@ -15,7 +15,7 @@ inline constexpr double kMemoryMargin = 0.06;
 /// The inputs that all candidates share.
 struct Workload {
   ModelShape model;
-  Machine machine;  // with the rates of the run (with_tf32)
+  Machine machine;  // machine with the rates of the run (with_tf32)
   int gpus = 1;
   int64_t batch = 1;  // sequences of a step
   int64_t sequence = 1;
@@ -37,11 +37,11 @@ struct Workload {
 struct Candidate {
   int dp = 1, fsdp = 1, tp = 1, cp = 1, ep = 1, pp = 1;
   int zero = 0;                   // 0, 1; 3 with fsdp
-  std::string schedule = "1f1b";  // with pp
-  int stages_per_rank = 1;        // with pp
+  std::string schedule = "1f1b";  // schedule of pp
+  int stages_per_rank = 1;        // stages of pp
   int64_t microbatches = 1;
   bool full_recompute = false;  // backward recomputes each layer's forward; else only cheap values
-  bool gather_once = true;      // with pp and zero 3: gather once for all microbatches
+  bool gather_once = true;      // gather once for all microbatches, with pp and zero 3
   int data() const { return dp * fsdp * ep; }
   int ranks() const { return data() * tp * cp * pp; }
   std::string mesh() const;  // "pp8,fsdp8,tp8"; "" of one rank

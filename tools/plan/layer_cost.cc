@@ -111,7 +111,7 @@ double Costs::linear(Layer& l, double rows, double in, double out, double count)
   return forward;
 }
 
-// A product of the rank's part of a weight, with the attention after it and what is kept of its result.
+// A product of the rank's part of a weight, with the attention after it and the kept part of its result.
 double Costs::product_of(Layer& l, const Block& b, const Product& p) const {
   const double tp = c_.tp, rows = tokens_ * d(p.rows);
   double in = d(p.in), out = d(p.out), kept = 0;

@@ -176,11 +176,11 @@ void check_use(const Options& o, const Workload& w) {
   if (!o.save_plan && o.measure == 0) return;
   const char* use = o.save_plan ? "save_plan" : "measure";
   const std::string got = o.save_plan ? o.save_plan.path : str_cat(o.measure);
-  check_flag(use, !o.config, got, "--model: steps are made from presets");
-  check_flag(use, o.dtype != "fp8", "--dtype fp8", "--dtype f32 or bf16: no step here has fp8 products");
+  check_flag(use, !o.config, got, "--model: this program runs presets only");
+  check_flag(use, o.dtype != "fp8", "--dtype fp8", "--dtype f32 or bf16: this program runs no fp8 products");
   check_flag(use, !o.tf32, "--tf32", "f32 products without it: ranks of a mesh run on the CPU");
-  check_flag(use, o.async_tp, "--async_tp=false", "products that overlap: a plan does not hold it");
-  check_flag(use, o.recompute != "full", "--recompute full", "--recompute cheap: a plan does not hold it");
+  check_flag(use, o.async_tp, "--async_tp=false", "--async_tp=true: a saved plan does not store it");
+  check_flag(use, o.recompute != "full", "--recompute full", "--recompute cheap: a saved plan does not store it");
   check_flag("save_plan", !o.save_plan || o.gpus > 1, got, "a plan of two GPUs or more");
   check_flag("measure", o.measure == 0 || w.machine.shares_cores, w.machine.name,
              "--gpu cpu or a file of doctor --measure --out");
@@ -263,7 +263,7 @@ PartFlags plan_flags(Options& o) {
         kAll},
        {{"batch_tokens",
          &o.batch_tokens,
-         "tokens of a step; the nearest batch that suits the GPUs is taken, 5 % away at most",
+         "tokens of a step, rounded by at most 5 % to a batch that the GPUs can split",
          {1, 1e15},
          &o.has_batch_tokens},
         kStep},
@@ -291,16 +291,15 @@ PartFlags plan_flags(Options& o) {
          {0, 0.99}},
         kAll},
        {{"what_if", &o.what_if,
-         "changes of gpu_flops, network, bandwidth, memory, gpus, batch and seq, such as network=0.1x,0.5x,gpus=2x: "
-         "the best plan with each value alone, and with all combinations of several names; the other output is of the "
-         "workload as it is. network: all links, within nodes and between them; bandwidth: of a GPU's memory"},
+         "also print the best plan for each changed value, and for all combinations of several names, such as "
+         "network=0.1x,0.5x,gpus=2x"},
         kAll},
        {{"inference", &o.inference,
          "the cost of generating text instead of training; --what_if kv_heads=1,8,H,context=8192,32768 compares"},
         kAll},
        {{"prompt", &o.prompt, "tokens of a prompt", {1, 1e9}, &o.has_prompt}, kInference},
        {{"generated", &o.generated, "tokens generated for each prompt", {1, 1e9}, &o.has_generated}, kInference},
-       {{"kv_dtype", &o.kv_dtype, "of keys and values: f32, bf16 or fp8"}, kInference},
+       {{"kv_dtype", &o.kv_dtype, "dtype of keys and values: f32, bf16 or fp8"}, kInference},
        {{"curve", &o.curve, "SVG of compute and communication over the number of GPUs, with both limits"}, kStep},
        {{"collectives", &o.collectives, "SVG of the bus bandwidth of collectives by size over 1 to 32 nodes"}, kStep},
        {{"timeline", &o.timeline,
@@ -349,8 +348,8 @@ int run(Options o, const PartFlags& flags) {
       internal::fail(Code::kResourceExhausted,
                      str_cat("--", o.save_plan ? "save_plan: " : "measure: ",
                              search.best.empty() ? nothing_fits(setup, search)
-                                                 : "no plan fits but those that compute layers again, which a saved "
-                                                   "plan cannot hold; more GPUs or a smaller batch may have one"));
+                                                 : "all plans that fit compute layers again, which a saved plan "
+                                                   "cannot hold; need more GPUs or a smaller batch"));
     }
     if (search.best[0].candidate.full_recompute)
       text += str_cat("the best plan computes layers again, which a saved plan cannot hold; the best without is ",
@@ -375,6 +374,9 @@ int main(int argc, char** argv) {
   using namespace weft::planner;
   Options o;
   const weft::PartFlags flags = plan_flags(o);
-  return weft::run_program(argc, argv, "Finds the fastest meshes and schedules for a model on a number of GPUs.",
-                           flags.flags(), [&] { return run(o, flags); });
+  return weft::run_program(
+      argc, argv,
+      "Finds the fastest meshes and schedules for a model on a number of GPUs.\n"
+      "Names of --what_if: gpu_flops, network (all links), bandwidth (of a GPU's memory), memory, gpus, batch and seq.",
+      flags.flags(), [&] { return run(o, flags); });
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""plan: inference, the timeline and saved plans, what they write, and one line for each bad input."""
+"""plan: the output of inference, the timeline and saved plans, and one line for each bad input."""
 import json
 import os
 import re
@@ -135,7 +135,7 @@ def main():
         text = good("--model", "llama-70b", "--inference", "--json", path, "--what_if", "context=2048,4096")
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
-        check(data["gpus"] == 2 and "2 x h100-sxm, as many as needed; 150 GB usable of 160 GB" in text, text)
+        check(data["gpus"] == 2 and "2 x h100-sxm, the number needed; 150 GB usable of 160 GB" in text, text)
         check([r["common_batch"] for r in data["what_if"]] == [data["what_if"][1]["sequences_that_fit"]] * 2, data)
         check(data["what_if"][1]["step_seconds_at_common_batch"] == data["what_if"][1]["step_seconds"], data)
         check(data["what_if"][0]["step_seconds_at_common_batch"] < data["what_if"][0]["step_seconds"], data)
@@ -143,7 +143,7 @@ def main():
         check(abs(sum(one[f"{part}_seconds"] for part in ("weight", "cache", "communication", "launch"))
                   - one["step_seconds"]) < 1e-9, one)
         wide = good("--model", "llama-70b", "--inference", "--memory_margin", "0.2")
-        check("4 x h100-sxm, as many as needed; 256 GB usable of 320 GB" in wide, wide)
+        check("4 x h100-sxm, the number needed; 256 GB usable of 320 GB" in wide, wide)
     for args, part in BAD:
         done = run("--model", "llama-8b", "--inference", *args)
         check(done.returncode == 2 and done.stderr.count("\n") == 1 and part in done.stderr, args, done)

@@ -36,7 +36,7 @@ struct Fixed {
   std::string schedule;                   // for meshes with pp alone
   int64_t microbatches = 0;
   std::optional<bool> recompute;
-  int64_t most_pp = 64;  // of all meshes to try
+  int64_t most_pp = 64;  // limit for all meshes to try
 };
 
 /// Finds `keep` plans and simulates their times; the best plan does not depend on `keep`.

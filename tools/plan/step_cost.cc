@@ -76,7 +76,7 @@ std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool re
 struct Stage {
   double forward = 0, input = 0, weight = 0;                              // including waiting for collectives
   double compute = 0, tp = 0, cp = 0, ep = 0, data = 0, all_network = 0;  // parts of the sum
-  double contended = 0;                                                   // by collectives hidden in layers
+  double contended = 0;                                                   // collectives hidden in layers
   double gather = 0, reduce = 0, kept = 0, dense = 0, experts = 0;
 };
 

@@ -42,7 +42,7 @@ def codes_of(np, dtypes, name, x):
 
 
 def element(np, dtypes, name, y):
-    """f64 values, each that of an f32, rounded to an element and saturated."""
+    """f64 values, each exact in f32, rounded to an element and saturated."""
     kind, most = (dtypes.float8_e4m3fn, 448) if name == "E4M3" else (dtypes.float4_e2m1fn, 6)
     return np.clip(y, -most, most).astype(kind).astype(np.float64)
 
@@ -71,7 +71,7 @@ def compare(args):
     import numpy as np
 
     def weft(name, how, x):
-        """What //tools/precision/testing:convert writes for these values."""
+        """The output of //tools/precision/testing:convert for these values."""
         with tempfile.TemporaryDirectory() as folder:
             x.tofile(f"{folder}/x")
             subprocess.run([args.convert, f"--format={name}", f"--how={how}", f"--values={folder}/x",

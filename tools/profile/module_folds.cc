@@ -33,7 +33,7 @@ struct Siblings {
 }  // namespace
 
 ModuleFolds::ModuleFolds(const StepRecord& record) {
-  std::map<std::string, Siblings> all;  // by the name before the number
+  std::map<std::string, Siblings> all;  // key: the name before the number
   const auto add = [&](const std::string& name, const std::string& content) {
     for (const auto& [begin, end] : numbers_in(name)) {
       Contents& c = all[name.substr(0, begin)].by_number[{end - begin, name.substr(begin, end - begin)}];

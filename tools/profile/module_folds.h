@@ -18,7 +18,7 @@ class ModuleFolds {
   std::string operator()(const std::string& module) const;
 
  private:
-  std::map<std::string, std::string> labels_;  // by the name up to a number, with it
+  std::map<std::string, std::string> labels_;  // key: the name up to a number, with it
 };
 
 }  // namespace weft::profiler

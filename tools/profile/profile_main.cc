@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
        {},
        &o.what_if_given},
       {"roofline", &o.roofline, "write the roofline with the rows of the table to this SVG"},
-      {"memory", &o.memory, "write who has the memory, and when, to this .svg or .html"},
+      {"memory", &o.memory, "write the memory by owner, launch by launch, to this .svg or .html"},
       {"trace", &o.trace, "write each thread's activity during one step to this .json, for ui.perfetto.dev, or .svg"},
       {"json", &o.json, "JSON instead of text"},
       {"out", &o.out, "write to this file instead of to standard output"},

@@ -122,7 +122,7 @@ TEST(Rows, LaunchesAndOverheadAreTheStep) {
 TEST(Rows, RecordsWithoutTimesHaveWorkOnly) {
   StepRecord r = made_record();
   for (LaunchRecord& l : r.launches) l.measured_us = 0;
-  EXPECT_EQ(rows_of(r, By::kKernel)[0].name, "dot");  // by predicted time
+  EXPECT_EQ(rows_of(r, By::kKernel)[0].name, "dot");  // sorted by predicted time
   expect_has(rows_text(r, By::kKernel),
              "dot               2   -      -  2.00  48.00     -        -         -  products");
   expect_has(head_text(r),

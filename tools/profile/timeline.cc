@@ -36,7 +36,7 @@ size_t kind_of(const TraceEvent& e) {
 // Joins bars of one kind without a visible gap between them.
 std::vector<draw::Span> joined(const std::vector<draw::Span>& spans, double gap) {
   std::vector<draw::Span> out;
-  std::map<std::pair<size_t, size_t>, size_t> last;  // by row and label
+  std::map<std::pair<size_t, size_t>, size_t> last;  // key: row and label
   for (const draw::Span& s : spans) {
     const auto at = last.find({s.row, s.label});
     if (at != last.end() && s.from - out[at->second].to <= gap) {

@@ -55,7 +55,7 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
     for (const auto& [field, value] : c.fields) r.title += str_cat(" ", field, "=", value);
   } else {
     for (const auto& [field, value] : c.fields)
-      usage_error(str_cat("--set: got ", field, "=", value, "; need none with --checkpoint, which has all fields"));
+      usage_error(str_cat("--set: got ", field, "=", value, "; drop --set: a checkpoint has all fields"));
     const std::string folder = train::find_checkpoint(c.checkpoint.path);
     const train::TrainState state = train::read_state(folder);
     const nn::ModelFamily& family = family_of(state.family, folder);

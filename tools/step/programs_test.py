@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""graph and profile: each form of output, what a program dumped, and one line for each damaged file and wrong flag."""
+"""graph and profile: each form of output, dumps of a program, and one line for each damaged file and wrong flag."""
 import json
 import os
 import resource

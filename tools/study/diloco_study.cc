@@ -108,7 +108,7 @@ StudyReport diloco_study(const DilocoOptions& o, const Seeded& s) {
       "\nbytes: sent by a replica, 2 (R - 1) / R of the parameters by exchange. utilisation: the share of its time\n"
       "that a replica computes, in closed form. +-: one standard error. Gbit/s: for that utilisation without jitter;\n"
       "none: latency alone costs more.\n",
-      all_closed ? "" : "With overlap and jitter together there is no closed form.\n",
+      all_closed ? "" : "There is no closed form for overlap and jitter together.\n",
       "Gradients of data parallelism are sent after the step's compute; of the rows, streaming alone hides exchanges.\n"
       "DiLoCo trains differently from data parallelism: fewer bytes do not predict the loss.\n");
   report.json = io::write_json(json, 2);

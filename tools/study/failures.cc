@@ -76,7 +76,7 @@ std::vector<RunPoint> drop_run(const Drop& d, const std::vector<FailureEvent>& f
     size_t failure;
   };
   std::deque<Return> returns;                // in the order of the failures, since all rejoins take equal times
-  std::unordered_map<int64_t, size_t> away;  // by replica: its last failure
+  std::unordered_map<int64_t, size_t> away;  // replica -> its last failure
   double time = 0, work = 0, stalled_until = -1;
   const auto advance = [&](double to) {
     to = std::min(to, end);

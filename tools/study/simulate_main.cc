@@ -40,7 +40,7 @@ PartFlags study_flags(SimulateFlags& o) {
           {{"latency_wall", &o.latency_wall, "the largest run that the latency of dependent collectives allows"}, kAll},
           {{"tp_wall", &o.tp_wall, "time of a block over the ranks of tensor parallelism"}, kAll},
 
-          {{"nodes", &o.failures.nodes, "nodes of the cluster; of --train_flops they follow from --gpus", count},
+          {{"nodes", &o.failures.nodes, "nodes of the cluster; --train_flops calculates the number from --gpus", count},
            kFailures},
           {{"failures", &o.failures.failures, "failures in 1000 node-days", {.least = 1e-12, .most = 1e7}},
            kFailures | kRun},
@@ -54,7 +54,7 @@ PartFlags study_flags(SimulateFlags& o) {
            kFailures | kRun},
           {{"stall", &o.failures.stall, "seconds that all replicas stop when one is dropped", any}, kFailures | kRun},
           {{"rejoin", &o.failures.rejoin, "seconds after the stall until the replica is back", any}, kFailures | kRun},
-          {{"days", &o.failures.days, "days of the run; 0: 1 of failures and 90 of --latency_wall", any},
+          {{"days", &o.failures.days, "days of the run; 0: 1 for failures, 90 with --latency_wall", any},
            kFailures | kLatency},
           {{"gpus", &o.run.gpus, "GPUs of the run", count}, kRun},
           {{"gpus_per_node", &o.run.gpus_per_node, "GPUs of a node", {.least = 1, .most = 1024, .whole = true}}, kRun},
@@ -76,17 +76,21 @@ PartFlags study_flags(SimulateFlags& o) {
             {.least = 1, .most = 64}},
            kDiloco},
           {{"bandwidth_gbit", &o.bandwidth_gbit, "Gbit/s of each replica", positive}, kDiloco},
-          {{"exchange_latency", &o.outer.latency, "seconds of an exchange beside its bytes", any}, kDiloco},
+          {{"exchange_latency", &o.outer.latency,
+            "latency of an exchange in seconds, without the transfer of its bytes", any},
+           kDiloco},
           {{"step_seconds", &o.outer.step_seconds, "seconds that a step computes", positive}, kDiloco},
           {{"jitter", &o.outer.jitter, "standard deviation of step_seconds, by replica and step", any}, kDiloco},
           {{"steps", &o.outer.steps, "steps of the run", count}, kDiloco},
 
           {{"layers", &o.wall.layers, "layers", count}, kLatency},
           {{"collectives", &o.wall.collectives, "collectives of a layer that wait for each other", count}, kLatency},
-          {{"latency_us", &o.latency_us, "microseconds of a collective beside its bytes", positive}, kLatency},
+          {{"latency_us", &o.latency_us, "latency of a collective in microseconds, without the transfer of its bytes",
+            positive},
+           kLatency},
           {{"batch_tokens",
             &o.wall.batch_tokens,
-            "tokens of a step; the critical batch: more would not save steps",
+            "critical batch size in tokens: larger batches save no steps",
             {.least = 1, .most = 1e15, .whole = true}},
            kLatency},
           {{"tokens_per_parameter", &o.wall.tokens_per_parameter, "tokens of the run for each parameter", positive},
@@ -100,9 +104,9 @@ PartFlags study_flags(SimulateFlags& o) {
             "all-reduces of a block's forward pass",
             {.least = 1, .most = 100, .whole = true}},
            kTp},
-          {{"gpu", &o.gpu, "the GPU and its links: h100-sxm, gb200 ..., or a JSON file, as of //tools:plan"}, kTp},
+          {{"gpu", &o.gpu, "the GPU and its links: h100-sxm, gb200 ..., or a JSON file as for //tools:plan"}, kTp},
 
-          {{"seed", &o.seeded.seed, "of the simulations"}, kFailures | kRun | kDiloco},
+          {{"seed", &o.seeded.seed, "seed of the simulations"}, kFailures | kRun | kDiloco},
           {{"samples",
             &o.seeded.samples,
             "most samples of a figure: intervals, runs that drop replicas (a twentieth of them), 20 exchanges each of "
@@ -132,8 +136,8 @@ StudyReport report_of(SimulateFlags& o, Study study) {
     case kDiloco:
       o.outer.bandwidth = o.bandwidth_gbit * 1e9 / 8;
       if (o.outer.fragments > o.outer.inner_steps)
-        usage_error(
-            str_cat("--fragments is ", o.outer.fragments, "; need ", o.outer.inner_steps, " or less, --inner_steps"));
+        usage_error(str_cat("--fragments is ", o.outer.fragments, "; need at most ", o.outer.inner_steps,
+                            ", the --inner_steps"));
       if (o.outer.overlap_steps * o.outer.fragments > o.outer.inner_steps)
         usage_error(str_cat("--overlap_steps is ", o.outer.overlap_steps, "; need ",
                             std::floor(o.outer.inner_steps / o.outer.fragments),

@@ -41,7 +41,7 @@ BAD = [
     (["--diloco", "--nodes", "5"], "--nodes is a flag of the study of failures; this is --diloco"),
     (["--latency_wall", "--seed", "5"], "this is --latency_wall"),
     (["--diloco", "--overlap_steps", "11"], "--overlap_steps is 11; need 10 or less"),
-    (["--diloco", "--overlap_steps", "0", "--fragments", "1000"], "--fragments is 1000; need 100 or less, --inner_st"),
+    (["--diloco", "--overlap_steps", "0", "--fragments", "1000"], "--fragments is 1000; need at most 100, the --inner_st"),
     (["--diloco", "--replicas", "2.5"], "--replicas: got '2.5'; need a whole number from 2 to 1000000"),
     (["--nodes", "0.5"], "--nodes"),
     (["--diloco", "--overlap_steps", "0.5"], "--overlap_steps: got '0.5'; need a whole number"),

@@ -25,9 +25,9 @@ struct Links {
   int node = 8;                         // devices of a node
   double inner_hop = 0, inner_bus = 0;  // ring within a node: seconds per step, bytes per second of a link
   double outer_hop = 0, outer_bus = 0;  // ring between nodes: bytes per second of one device's share of the network
-  std::vector<LinkPoint> inner_gather = {};                     // by ranks of one node: all-gather and reduce-scatter
-  std::vector<LinkPoint> inner_reduce = {};                     // by ranks of one node: all-reduce
-  std::vector<LinkPoint> outer_gather = {}, outer_reduce = {};  // by nodes, with all devices of each
+  std::vector<LinkPoint> inner_gather = {};                     // all-gather and reduce-scatter, by ranks of one node
+  std::vector<LinkPoint> inner_reduce = {};                     // all-reduce, by ranks of one node
+  std::vector<LinkPoint> outer_gather = {}, outer_reduce = {};  // all devices of each node, by nodes
   double inner_all_to_all = 0, inner_all_to_all_latency = 0;
   std::vector<LinkPoint> outer_all_to_all = {};  // latency only; the bandwidth is the network's, less 0.44 / nodes
   double ramp = 1;                               // share of the outer bandwidth that large messages reach
@@ -58,12 +58,12 @@ struct ProductShare {
 struct Machine {
   double bytes = 0;           // memory traffic, read plus written
   double flops = 0;           // elementwise operations
-  double products = 0;        // of f32 operands
-  double products_tf32 = 0;   // of f32 operands that are rounded to 11 bits; 0: as `products`
-  double products16 = 0;      // of 16-bit operands
-  double products64 = 0;      // of f64 operands; 0: half of `products`
-  double products8 = 0;       // of 8-bit operands; 0: as `products16`
-  double products4 = 0;       // of 4-bit operands; 0: as `products8`
+  double products = 0;        // f32 operands
+  double products_tf32 = 0;   // f32 operands that are rounded to 11 bits; 0: as `products`
+  double products16 = 0;      // 16-bit operands
+  double products64 = 0;      // f64 operands; 0: half of `products`
+  double products8 = 0;       // 8-bit operands; 0: as `products16`
+  double products4 = 0;       // 4-bit operands; 0: as `products8`
   double launch = 0;          // seconds that a kernel of its own adds
   double reached = 1;         // share of the rates above that kernels reach
   double memory = 0;          // bytes of one device
@@ -71,12 +71,12 @@ struct Machine {
   int multiprocessors = 0;    // that a product's tiles are spread over; 0: any number of tiles fills the device
   double l2 = 0;              // bytes of the last cache; 0: unknown
   int hbm_stacks = 0;         // 0: none, or unknown
-  double watts = 0;           // of one device under load; 0: unknown
+  double watts = 0;           // power of one device under load; 0: unknown
   std::string name = {};
   Links links = {};
   Theoretical theoretical = {};
-  std::vector<MemoryRate> memory_rates = {};        // by increasing working sets; empty: `bytes` for all
-  std::vector<ProductShare> product_shares = {};    // by increasing sides; empty: 1 for all
+  std::vector<MemoryRate> memory_rates = {};        // increasing working sets; empty: `bytes` for all
+  std::vector<ProductShare> product_shares = {};    // increasing sides; empty: 1 for all
   std::vector<ProductShare> attention_shares = {};  // likewise, by elements of a head
 
   double products_of(DType operands) const;

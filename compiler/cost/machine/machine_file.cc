@@ -100,7 +100,7 @@ Machine machine_from_json(std::string_view text, std::string_view what) {
 const Machine& read_machine(const std::string& path) {
   constexpr int64_t kMost = 1 << 20;
   static Mutex mutex;
-  static auto* const read = new std::map<std::string, Machine>;  // by path; addresses stay
+  static auto* const read = new std::map<std::string, Machine>;  // key: path; addresses stay
   MutexLock lock(mutex);
   const auto at = read->find(path);
   return at != read->end() ? at->second

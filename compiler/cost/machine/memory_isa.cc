@@ -3,8 +3,8 @@
 namespace weft::WEFT_ISA_NS {
 namespace {
 
-typedef uint64_t Line __attribute__((vector_size(64), may_alias));  // of a cache
-constexpr int64_t kLines = 16;                                      // of one turn of a loop: 1024 bytes
+typedef uint64_t Line __attribute__((vector_size(64), may_alias));  // a cache line
+constexpr int64_t kLines = 16;                                      // lines of one turn of a loop: 1024 bytes
 
 uint64_t read(const char* from, int64_t n) {
   const Line* line = reinterpret_cast<const Line*>(from);

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kLeast = 32 << 10, kMost = 128 << 20, kStep = 4, kRun = 32 << 20;
-constexpr int64_t kUnit = 2048;  // of a thread's part: half of it is a multiple of a loop iteration's bytes
+constexpr int64_t kUnit = 2048;  // unit of a thread's part: half of it is a multiple of a loop iteration's bytes
 
 const MemoryFns& fns() {
   static constexpr const MemoryFns& (*kFns[kNumIsas])() = {baseline::memory_fns, avx2::memory_fns, avx512::memory_fns};

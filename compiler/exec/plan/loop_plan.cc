@@ -145,7 +145,7 @@ class LoopCallsBuilder {
   const std::span<const StridedView> in_, out_;
   const size_t carries_, fixed_;
   int64_t folded_ = 0, arena_ = 0;  // offsets into the scratch memory
-  std::vector<int32_t> left_;       // by output of the planned body, the result of the loop
+  std::vector<int32_t> left_;       // output of the planned body -> result of the loop
   std::vector<int32_t> results_;
   LoopCalls loop_;
 };

@@ -37,9 +37,9 @@ class RowPadder {
   struct PaddedProduct {
     int32_t node;
     const Node* dot;        // the node, or a node of its body
-    TensorType types[2];    // of the operands
+    TensorType types[2];    // types of the operands
     Value operands[2];      // in the graph; invalid: the body computes it
-    int64_t rows, columns;  // of the result: all rows of all its matrices
+    int64_t rows, columns;  // extents of the result, with all rows of all its matrices
   };
   struct PaddedLayout {
     int64_t columns;

@@ -20,7 +20,7 @@ namespace weft::internal {
 namespace {
 
 constexpr int64_t kMaxFoldedBytes = 4096;
-constexpr int64_t kMostBytes = int64_t{1} << 62;  // of all buffers of a plan
+constexpr int64_t kMostBytes = int64_t{1} << 62;  // limit for all buffers of a plan
 
 StridedView view_of(const BufferPlace& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
 
@@ -506,11 +506,11 @@ class LayoutBuilder {
   std::span<const ArgumentLayout> arguments_;
   Operations& operations_;
   MemoryLayout plan_;
-  int64_t total_bytes_ = 0;                       // of all buffers: sums of their sizes then fit 64 bits
-  std::vector<SmallVec<BufferPlace, 1>> places_;  // of each node's results
+  int64_t total_bytes_ = 0;                       // sum of all buffers, which fits 64 bits
+  std::vector<SmallVec<BufferPlace, 1>> places_;  // places of each node's results
   std::vector<Launch> main_;
   std::vector<CopyTask> before_, finals_;
-  std::vector<std::vector<CopyTask>> after_;  // by node: output copies of views of its result
+  std::vector<std::vector<CopyTask>> after_;  // node -> output copies of views of its result
   std::vector<std::pair<BufferPlace, BufferPlace>> copied_;
   std::vector<Direct> direct_;
   std::vector<int32_t> cell_buffer_, new_buffer_;

@@ -45,13 +45,13 @@ struct BufferPlace {
 
 struct Launch {
   const OpDef* op = nullptr;
-  int32_t node = -1;  // of the scheduled graph: attributes and line; a copy names the node whose value it copies
+  int32_t node = -1;  // node of the scheduled graph (attributes, line); a copy names the node whose value it copies
   bool copy = false;  // op is copy_op: moves a value to its cell or output block
   SmallVec<BufferPlace, 3> in;
   SmallVec<BufferPlace, 1> out;
   int32_t workspace = -1;                // buffer
   std::shared_ptr<Operation> operation;  // runs it
-  const char* phase = "";                // of its node: "forward", "backward" or "update"
+  const char* phase = "";                // phase of its node: "forward", "backward" or "update""
 };
 
 /// One result of the function.
@@ -84,7 +84,7 @@ struct MemoryLayout {
   int64_t fixed_bytes = 0;  // the peak without the arena, if every cell is written in place
   Device device;
   int32_t commit_point = -1;       // on a mesh: the launch before which all ranks agree that they can commit
-  int64_t alignment = 64;          // of buffers in the arena and among the constants
+  int64_t alignment = 64;          // alignment of buffers in the arena and among the constants
   std::vector<std::string> notes;  // optimisations that were not possible, with the reason
 
   int64_t peak_bytes() const { return arena_bytes + fixed_bytes; }

@@ -58,9 +58,9 @@ class Stamper {
  private:
   struct StampedPart {
     MemoryLayout plan;
-    std::vector<int32_t> nodes;  // of graph(), by node of the part
+    std::vector<int32_t> nodes;  // node of the part -> node of graph()
     std::vector<Value> results;
-    std::vector<int32_t> outputs;     // by output block: the result
+    std::vector<int32_t> outputs;     // output block -> result
     int32_t folded = -1;              // buffer
     std::vector<int32_t> workspaces;  // buffers of the whole plan, by buffer of the part; -1: none
   };
@@ -77,8 +77,8 @@ class Stamper {
   Graph& graph_;
   std::vector<StampedPart> parts_;
   std::vector<int32_t> blocks_;                       // buffers
-  std::vector<std::vector<int32_t>> shared_;          // by home and index: a buffer, or -1
-  std::vector<int32_t> cell_nodes_, captured_nodes_;  // of graph(), or -1
+  std::vector<std::vector<int32_t>> shared_;          // home, index -> buffer, or -1
+  std::vector<int32_t> cell_nodes_, captured_nodes_;  // nodes of graph(), or -1
   int32_t scratch_ = -1;                              // buffer: memory of parts while they run
 };
 

@@ -37,7 +37,7 @@ RankTimes rank_times(std::span<const TraceEvent> events) {
   if (events.empty()) return times;
   int64_t first = INT64_MAX, end = INT64_MIN;
   bool ranks = false;
-  std::map<uint64_t, Arrival> last;  // by flow: the rank that started the collective last
+  std::map<uint64_t, Arrival> last;  // flow -> the rank that started the collective last
   for (const TraceEvent& e : events) {
     first = std::min(first, e.begin_ns), end = std::max(end, e.end_ns);
     ranks |= e.rank >= 0;

@@ -20,7 +20,7 @@ struct RankTime {
 };
 
 struct RankTimes {
-  std::vector<RankTime> ranks;  // by rank
+  std::vector<RankTime> ranks;  // index: rank
   int64_t total = 0;            // from the first event to the end of the last
   int32_t critical = -1;  // the rank that was awaited longest; if none was, the rank with most compute; -1: no ranks
 

@@ -68,7 +68,7 @@ namespace {
 
 struct NodePhases {
   std::vector<Phase> nodes;
-  std::vector<std::vector<Phase>> results;  // of each node
+  std::vector<std::vector<Phase>> results;  // phases of each node's results
 };
 
 // `inputs`: the phases of the graph's inputs; empty: forward.

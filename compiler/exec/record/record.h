@@ -36,25 +36,25 @@ const char* to_string(Bound bound);
 
 /// One call of a kernel.
 struct LaunchRecord {
-  std::string name;   // of the kernel, or of the op that runs alone
+  std::string name;   // name of the kernel, or of the op that runs alone
   std::string scope;  // "blocks.3.attn"; empty outside modules
-  SourceLine line;    // of the op, or of the kernel's main op
+  SourceLine line;    // line of the op, or of the kernel's main op
   Phase phase = Phase::kForward;
   WorkClass kind = WorkClass::kElementwise;
   Bound bound = Bound::kMemory;
   Cost work;                // planned; `at_most` if it depends on values
-  std::string axes;         // of a collective: the mesh dimensions that it joins, "dp,tp"
+  std::string axes;         // mesh dimensions that a collective joins, "dp,tp""
   double sent = 0;          // bytes of a collective over the rank's link
   Cost done;                // for the values of the last call that counted it (Compiled::count_work)
   bool counted = false;     // `done` is known
   double predicted_us = 0;  // at the machine's rates
   double measured_us = 0;   // 0: not measured yet
-  std::string ops;          // of a fused kernel: "add, mul at model.cc:12"; else empty
+  std::string ops;          // ops and line of a fused kernel, as "add, mul at model.cc:12"; else empty
   std::vector<TensorType> results;
   bool fused = false;
   bool copy = false;      // moves a value to its cell or output block
   bool in_place = false;  // a result has an operand's memory
-  int32_t node = -1;      // of graph("scheduled")
+  int32_t node = -1;      // node of graph("scheduled")
   int32_t kernel = -1;    // launches with one number call one kernel; -1: not fused
 
   /// The work by which times are predicted and sums made: `done` where it was counted, else the plan's.
@@ -65,11 +65,11 @@ struct LaunchRecord {
 
 /// One block of memory of the step.
 struct BufferRecord {
-  std::string home;               // arena, constants, argument, cell, output or captured
-  int32_t index = 0;              // of the argument, cell, output block or captured tensor; a cell may have two buffers
-  std::string owner;              // of the cell, or the launch that writes it first, with its place
-  int64_t bytes = 0;              // as the allocator counts them
-  int64_t offset = 0;             // in the arena or among the constants
+  std::string home;    // arena, constants, argument, cell, output or captured
+  int32_t index = 0;   // index of the argument, cell, output block or captured tensor; a cell may have two buffers
+  std::string owner;   // name of the cell, or the launch that writes it first, with its place
+  int64_t bytes = 0;   // as the allocator counts them
+  int64_t offset = 0;  // in the arena or among the constants
   int32_t first = -1, last = -1;  // launches that use it first and last; -1: none
 };
 
@@ -84,10 +84,10 @@ struct PassRecord {
 /// Memory traffic of a copy, or of two kernels instead of one, and the reason.
 struct MissedRecord {
   enum MissedKind : uint8_t { kCopy, kSeparateKernels } kind = kCopy;
-  std::string from;  // of a copy: the copied value; else an op with its line, "mul at model.cc:43"
+  std::string from;  // a copy's source; else an op with its line, "mul at model.cc:43""
   std::string to;    // the op that is not in the kernel of `from`; empty for a copy
   std::string reason;
-  double bytes = 0;   // of all `times` together
+  double bytes = 0;   // bytes of all `times` together
   int32_t times = 1;  // number of equal records, from equal layers
   /// "1.05 MB  mul at model.cc:43 | sum at model.cc:50: they iterate over different points (4096 and 64), 12 times".
   std::string to_string() const;
@@ -99,7 +99,7 @@ struct StepRecord {
   std::string title;  // name of the step; empty: unknown
   std::string device;
   std::string mesh;   // "dp2,tp2"; empty: one device
-  int32_t rank = -1;  // of the mesh
+  int32_t rank = -1;  // rank of the mesh
   Machine machine;
   std::vector<PassRecord> passes;
   std::vector<LaunchRecord> launches;
@@ -108,7 +108,7 @@ struct StepRecord {
   std::vector<BufferRecord> buffers;
   double step_us = 0;               // the fastest step without timed launches, set by callers that time steps; 0: none
   int64_t peak_bytes = 0;           // planned; equal to the measured peak
-  int64_t measured_peak_bytes = 0;  // of the last step; 0: none has run
+  int64_t measured_peak_bytes = 0;  // peak of the last step; 0: none has run
   int32_t peak_launch = -1;         // where most of the arena is live
   std::vector<int32_t> at_peak;     // buffers of the arena that are live there, the largest first
 

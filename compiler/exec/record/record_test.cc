@@ -265,7 +265,7 @@ TEST(Record, ErrorsNamePlaceGotAndNeed) {
   struct Case {
     void (*change)(StepRecord&);
     const char* message;
-    std::string_view from = {}, to = {};  // of equal length: replaced in the bytes
+    std::string_view from = {}, to = {};  // texts of equal length, replaced in the bytes
   };
   const Case cases[] = {
       {[](StepRecord& r) { r.launches[1].phase = Phase::kBackward; },

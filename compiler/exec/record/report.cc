@@ -186,7 +186,7 @@ class CompileReport {
       const Graph* body;
       StepRecord::WorkSum sum;
     };
-    std::vector<KernelRow> rows;  // by number of the kernel
+    std::vector<KernelRow> rows;  // index: number of the kernel
     StepRecord::WorkSum fused, others;
     for (size_t t = 0; t < r_.launches.size(); ++t) {
       const LaunchRecord& l = r_.launches[t];

@@ -24,7 +24,7 @@ std::vector<int64_t> live_bytes(std::span<const Interval> intervals) {
 // Places the intervals in this order. Each gets the smallest gap that fits (or the lowest) between placed intervals
 // live at the same time.
 int64_t place_in(std::span<Interval> all, const std::vector<int32_t>& order, bool lowest) {
-  std::vector<int32_t> placed;  // by offset
+  std::vector<int32_t> placed;  // sorted by offset
   placed.reserve(all.size());
   int64_t size = 0;
   for (int32_t id : order) {

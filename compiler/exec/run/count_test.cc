@@ -60,7 +60,7 @@ TEST(CountWork, OfMasksThatAreKnownIsPlanned) {
     const std::vector<Tensor> in{heads(kH, n), heads(kKv, n), heads(kKv, n), ints({0})};
     const double scores = points(mask, n);
     const auto forward = counted(step, in, "attention"), backward = launches_of(step.record(), "attention_backward");
-    ASSERT_EQ(forward.size(), 2u);  // with the backward
+    ASSERT_EQ(forward.size(), 2u);  // the plan with the backward
     ASSERT_EQ(backward.size(), 1u);
     EXPECT_EQ(forward[0].known().flops, scores * kForward);
     EXPECT_EQ(backward[0].known().flops, scores * kBackward);

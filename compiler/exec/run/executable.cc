@@ -32,7 +32,7 @@ bool has_other_holder(const Tensor& t) {
 
 // The bytes of strided memory, from the address of its first element.
 struct Extent {
-  int64_t begin = 0, end = 0;  // of the lowest element, after the highest
+  int64_t begin = 0, end = 0;  // address of the lowest element, and the end of the highest
   // The bytes of a copy ahead of the first element, which keep its alignment.
   int64_t room_before() const { return (-begin + 255) / 256 * 256; }
 };
@@ -110,7 +110,7 @@ void Executable::build() {
   how.agree = [this] {
     RankContext::require("step").agree();
     past_commit_point_ = true;
-    begin_ns_ = now_ns();  // of the launch that it comes before
+    begin_ns_ = now_ns();  // start of the launch that it comes before
   };
   replay_ = target_.replay(device_, calls_, std::move(how));
 }

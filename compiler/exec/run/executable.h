@@ -72,7 +72,7 @@ class Executable {
   };
   struct MovableBase {  // one address that may move, and the operands relative to it
     void* address = nullptr;
-    int32_t begin = 0, end = 0;  // of patches_
+    int32_t begin = 0, end = 0;  // range of patches_
   };
   struct BoundCell {
     int32_t cell;
@@ -144,7 +144,7 @@ class Executable {
   Target& target_;
   const TargetLimits limits_;
   Ref<Storage> folded_;
-  std::vector<StridedView> views_;  // of all calls; a run reads the addresses here
+  std::vector<StridedView> views_;  // views of all calls; a run reads the addresses here
   std::vector<void*> setup_workspaces_, workspaces_;
   std::vector<StepCall> calls_;
   std::vector<std::pair<int32_t, Patch>> collected_;  // (base, patch) while building
@@ -153,18 +153,18 @@ class Executable {
   std::vector<int32_t> argument_base_, output_base_;
   int32_t arena_base_ = -1;
   std::vector<BoundCell> bound_;
-  std::vector<size_t> gate_order_;               // of bound_
+  std::vector<size_t> gate_order_;               // order of bound_
   std::vector<std::vector<Ref<Storage>>> pool_;  // per output block
-  std::vector<Storage*> chosen_;                 // of this replay
+  std::vector<Storage*> chosen_;                 // storage of this replay
   std::vector<StagingBuffer> argument_staging_, output_staging_;
-  int64_t staging_bytes_ = 0;  // of all staging buffers, as accounted
+  int64_t staging_bytes_ = 0;  // size of all staging buffers, as accounted
   int64_t reused_bytes_ = 0;   // output blocks that existed before this replay
   bool debug_ = false;
   bool traced_ = false;                   // this replay's launches are traced
-  std::vector<TraceEvent> descriptions_;  // by launch; empty before the first traced replay
-  int64_t begin_ns_ = 0;                  // of the launch that runs
+  std::vector<TraceEvent> descriptions_;  // index: launch; empty before the first traced replay
+  int64_t begin_ns_ = 0;                  // start of the launch that runs
   int64_t device_ns_ = 0;                 // the end of the last traced launch of a device
-  std::vector<Tensor> copies_;            // of captured tensors that the target needs aligned
+  std::vector<Tensor> copies_;            // copies of captured tensors that the target needs aligned
   const bool captured_;
   std::unique_ptr<Replay> replay_;
   std::unique_ptr<LaunchCheck> check_;
@@ -175,7 +175,7 @@ class Executable {
   bool moved_ = true;               // an address changed since the last replay
   std::vector<double> launch_us_;
   bool counting_ = false;                  // the next replay counts
-  std::vector<std::optional<Cost>> done_;  // by launch; empty before the first replay that counts
+  std::vector<std::optional<Cost>> done_;  // index: launch; empty before the first replay that counts
   int replays_ = 0;                        // at most kTimedReplays + 1
   ReplayStats last_;
 };

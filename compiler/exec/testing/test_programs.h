@@ -107,7 +107,7 @@ struct Program {
 };
 
 struct RunResult {
-  std::vector<Tensors> outputs;  // by step
+  std::vector<Tensors> outputs;  // index: step
   Tensors cells;                 // at the end
   CompileStats stats;
 };

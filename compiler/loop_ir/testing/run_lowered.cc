@@ -119,7 +119,7 @@ class Driver {
 
   void run_columns(int64_t points, int64_t lanes) {
     const int64_t blocks = (points + kReduceBlock - 1) / kReduceBlock;
-    std::vector<std::vector<std::vector<double>>> rows(columns_.size());  // by column: [block][16 * lanes], as bytes
+    std::vector<std::vector<std::vector<double>>> rows(columns_.size());  // column -> [block][16 * lanes], as bytes
     for (int64_t b = 0; b < blocks; ++b)
       for (int lane = 0; lane < kReduceLanes; ++lane) {
         for (const Finish& f : low_.columns) {

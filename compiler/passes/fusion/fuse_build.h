@@ -7,8 +7,8 @@ namespace weft::fusion {
 /// One group as a graph of its own.
 struct GroupBody {
   Ref<Graph> graph;            // null: its only node stays unchanged
-  std::vector<Value> inputs;   // of the old graph
-  std::vector<Value> outputs;  // of the old graph
+  std::vector<Value> inputs;   // values of the old graph
+  std::vector<Value> outputs;  // values of the old graph
   std::vector<int32_t> nodes;  // the group's own nodes that are live in it
 };
 

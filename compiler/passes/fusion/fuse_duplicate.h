@@ -19,8 +19,8 @@ class Flow {
 
  private:
   const Partition& p_;
-  std::vector<std::vector<Value>> reads_;  // by group
-  std::vector<int32_t> count_;             // by value: groups that read it from outside
+  std::vector<std::vector<Value>> reads_;  // index: group
+  std::vector<int32_t> count_;             // value -> number of groups that read it from outside
 };
 
 /// Which operands products compute while they pack them.

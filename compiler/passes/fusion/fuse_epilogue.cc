@@ -25,7 +25,7 @@ class Epilogues {
   explicit Epilogues(Partition& p) : p_(p), g_(p.graph()) {}
 
   void run() {
-    std::vector<std::pair<int64_t, int32_t>> products;  // by gain, later ones first
+    std::vector<std::pair<int64_t, int32_t>> products;  // sorted by gain, later ones first
     for (int32_t id = 0; id < g_.size(); ++id)
       if (g_.role(id) == Role::kProduct && takes_epilogue(id))
         if (const int64_t gain = best(id).gain; gain > 0) products.push_back({-gain, -id});

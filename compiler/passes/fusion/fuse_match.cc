@@ -14,7 +14,7 @@ constexpr int64_t kSmallBytes = 65536;
 // As in compiler/loop_ir/schedule.cc: a few long rows are reduced in pieces, so nothing can follow in the same kernel.
 constexpr int64_t kLongRow = 32768, kFewRows = 4, kMaxColumns = 16384;
 constexpr double kCheapFlops = 6;
-constexpr double kChoice = 8;  // of an element at its own position, in operations
+constexpr double kChoice = 8;  // cost of the choice of an element at its own position, in operations
 constexpr const char* kProductOperand = "it feeds an operand of the product";
 constexpr const char* kTwoProducts = "both are products";
 constexpr const char* kTile = "a reduction needs more than one tile of the product";

@@ -29,7 +29,7 @@ struct Space {
 
 struct Group {
   std::vector<int32_t> nodes;
-  std::vector<SpaceLevel> levels;  // by nodes
+  std::vector<SpaceLevel> levels;  // sorted by nodes
   Space space;
   int32_t product = -1;  // its product node
   bool library = false;
@@ -137,7 +137,7 @@ class Partition {
   PartitionOptions options_;
   std::vector<Group> groups_;
   std::vector<int32_t> of_;
-  std::vector<int32_t> single_;  // by node: the group of this node alone
+  std::vector<int32_t> single_;  // node -> the group of this node alone
   std::vector<SpaceLevel> level_;
   std::vector<int32_t> group_stamp_, value_stamp_;
   int32_t stamp_ = 0;

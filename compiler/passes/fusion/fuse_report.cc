@@ -119,7 +119,7 @@ std::string general_reason(const FusionReport& r, const FusionGroup& a, const Fu
   if (points(g, a) != points(g, b))
     return str_cat("they iterate over different points (", points(g, a), " and ", points(g, b), ")");
   return direct ? "a node between them needs the first and is needed by the second"
-                : "they share few bytes compared with what each reads alone";
+                : "they share few bytes compared with the bytes that each reads alone";
 }
 
 std::string sentence(const FusionReport& r, int32_t a, int32_t b) {

@@ -10,9 +10,9 @@ namespace weft {
 
 /// One launch of a fused graph.
 struct FusionGroup {
-  int32_t node = -1;  // of the fused graph
+  int32_t node = -1;  // node of the fused graph
   bool fused = false;
-  std::vector<int32_t> nodes;   // of the graph before fusion, which it computes
+  std::vector<int32_t> nodes;   // nodes of the graph before fusion, which it computes
   std::vector<int32_t> clones;  // nodes that it recomputes, which other launches compute too
   double bytes = 0;             // operands and results
   double flops = 0;

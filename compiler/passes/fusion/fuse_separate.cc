@@ -13,11 +13,11 @@ namespace {
 // A value that more than one launch uses. Pairs of launches connect its uses; to connect all of them would save all of
 // its traffic.
 struct SharedValue {
-  double bytes = 0;                 // of its write
+  double bytes = 0;                 // bytes of its write
   int32_t writer = -1;              // group; -1: an argument, a cell, or a value that every kernel computes itself
   bool pinned = false;              // it is in memory in any case
   std::map<int32_t, double> reads;  // bytes by group
-  std::map<int32_t, int32_t> part;  // by group: another group that it is connected to, or itself
+  std::map<int32_t, int32_t> part;  // group -> another group that it is connected to, or itself
   size_t parts = 0;
 
   bool uses(int32_t group) const { return writer == group || reads.count(group); }
@@ -138,9 +138,9 @@ class Separate {
 
   const FusionGraph& g_;
   const FusionReport& r_;
-  std::vector<int32_t> group_;  // by node
+  std::vector<int32_t> group_;  // index: node
   std::map<Value, SharedValue> values_;
-  std::vector<std::vector<SharedValue*>> values_of_;  // by group
+  std::vector<std::vector<SharedValue*>> values_of_;  // index: group
 };
 
 }  // namespace

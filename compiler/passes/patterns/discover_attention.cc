@@ -41,7 +41,7 @@ struct FoundAttention {
 struct Mod {
   Ref<Graph> graph;
   std::vector<Value> tables;
-  std::vector<Shape> shapes;  // of the tables, without dims of 1
+  std::vector<Shape> shapes;  // shapes of the tables, without dims of 1
 };
 
 class AttentionDiscovery {
@@ -253,7 +253,7 @@ class AttentionDiscovery {
     }
 
    private:
-    using DimPositions = std::vector<Tensor>;  // by dim; undefined where the extent is 1
+    using DimPositions = std::vector<Tensor>;  // index: dim; undefined where the extent is 1
 
     Tensor pull(Value v, const DimPositions& at) {
       std::vector<const TensorImpl*> key;

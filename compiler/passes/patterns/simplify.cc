@@ -314,7 +314,7 @@ class Simplifier {
   const PendingGrad pending_;
   Rewriter r_;
   std::map<std::string, int>* applied_;
-  std::vector<Known> known_;  // by node of the new graph
+  std::vector<Known> known_;  // index: node of the new graph
   const Node* from_ = nullptr;
   bool changed_ = false;
 };

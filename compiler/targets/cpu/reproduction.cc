@@ -18,7 +18,7 @@
 namespace weft::internal {
 namespace {
 
-constexpr int64_t kMaxBytes = 4 << 20;  // of data in the file
+constexpr int64_t kMaxBytes = 4 << 20;  // limit of data in the file
 
 std::string list(const auto& values) {
   std::string s;

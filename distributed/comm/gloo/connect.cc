@@ -255,7 +255,7 @@ class Connector {
   const std::string token_;
   const Store::Deadline deadline_;
   Fd listener_;
-  std::vector<Fd> sockets_;  // by process
+  std::vector<Fd> sockets_;  // index: process
   std::list<PendingConnection> pending_;
 };
 

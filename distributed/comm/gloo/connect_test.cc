@@ -98,12 +98,12 @@ TEST(Connect, ConnectionsWithoutTheTokenHaveNoEffect) {
   EXPECT_EQ(received(one, 88), hello(0, 1, kToken));
   const int copy = connection(store, hello(1, 0, kToken));  // the same a second time
   EXPECT_TRUE(closed(copy));
-  const int two = connection(store, hello(2, 0, kToken) + "what follows");
+  const int two = connection(store, hello(2, 0, kToken) + "data behind");
   EXPECT_EQ(received(two, 88), hello(0, 2, kToken));
   zero.join();
   ASSERT_EQ(sockets.size(), 3u);
   EXPECT_EQ(sockets[0], -1);
-  EXPECT_EQ(received(sockets[2], 12), "what follows");
+  EXPECT_EQ(received(sockets[2], 11), "data behind");
   EXPECT_EQ(send(sockets[1], "more", 4, 0), 4);
   EXPECT_EQ(received(one, 4), "more");
   for (const auto* list : {&silent, &sockets})

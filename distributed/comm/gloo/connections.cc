@@ -267,7 +267,7 @@ class TcpLink final : public Link, public Handler {
 
 struct Connections::State {
   std::shared_ptr<Loop> loop = std::make_shared<Loop>();
-  std::vector<std::unique_ptr<TcpLink>> links;  // by process
+  std::vector<std::unique_ptr<TcpLink>> links;  // index: process
   std::mutex mutex;
   std::condition_variable changed;
   bool stop = false;

@@ -55,7 +55,7 @@ struct Task {
   internal::Box box;
   std::vector<int> sources;  // positions, in the order in which they are combined
   std::vector<bool> arrived;
-  std::vector<std::vector<char>> staged;  // by index in `sources`: chunks that wait for other chunks
+  std::vector<std::vector<char>> staged;  // index in `sources` -> chunks that wait for other chunks
   int missing = 0;                        // sources that are not staged yet
   bool from_owner = false;                // the result of an all-reduce, from the rank that has combined it
   bool forward = false;                   // the other ranks wait for the result
@@ -68,10 +68,10 @@ struct Op final : internal::Op {
   size_t mine = 0;
   std::vector<int64_t> times;  // start times by position
   std::vector<bool> inlined;
-  std::vector<std::vector<char>> inputs;  // by position: the input, if it was sent with the request
+  std::vector<std::vector<char>> inputs;  // position -> the input, if it was sent with the request
   bool started = false, ready = false, done = false, failed = false;
   std::vector<Task> tasks;
-  std::vector<std::vector<int>> task_of;        // by transfer and chunk; empty if only other ranks get the result
+  std::vector<std::vector<int>> task_of;        // indices: transfer and chunk; empty if only other ranks get the result
   std::deque<int> runnable;                     // tasks whose chunks are all there
   size_t to_send = 0, to_apply = 0, parts = 0;  // `parts`: their initial sum
   int workers = 0;                              // threads that use this rank's operands
@@ -90,7 +90,7 @@ struct Stream {
   uint64_t id = 0;           // 0, or 1 + from * n + to
   std::vector<int> members;  // positions in the group
   size_t mine = 0;
-  std::vector<uint64_t> started;  // by member
+  std::vector<uint64_t> started;  // index: member
   std::deque<Ref<Op>> ops;        // collectives that have not ended; the first has k = base
   uint64_t base = 0;
 };

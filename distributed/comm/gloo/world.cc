@@ -238,14 +238,14 @@ struct GlooHub final : wire::Hub, ProcessHub {
 
   const pid_t pid = getpid();
   const GlooWorldOptions options;
-  std::vector<Member> members;  // by rank
+  std::vector<Member> members;  // index: rank
   std::vector<int> process_of, firsts;
   std::vector<bool> local;
   int mine = 0;  // number of this process
   std::unique_ptr<wire::Connections> connections;
   std::unique_ptr<wire::Link> own;
-  std::vector<Peer> peers;                                // by process
-  std::map<std::pair<uint64_t, int>, Ref<Group>> groups;  // by key and rank
+  std::vector<Peer> peers;                                // index: process
+  std::map<std::pair<uint64_t, int>, Ref<Group>> groups;  // key: key of the group, and rank
   std::set<std::tuple<uint64_t, int, int>>
       early_opens;  // key, to, from: a peer has created the communicator before this rank
   std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;

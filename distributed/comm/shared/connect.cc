@@ -141,7 +141,7 @@ std::vector<PeerProcess> connect_processes(Store& store, int size, const std::ve
 
   // Processes by name, with their first ranks. A process connects to all processes with a smaller first rank; the
   // others connect to it.
-  std::map<std::string, std::pair<int, Address>> processes;  // by name
+  std::map<std::string, std::pair<int, Address>> processes;  // key: name
   for (int r = 0; r < size; ++r) {
     std::stringstream text(store.get(key_of(r), deadline));
     Address a;

@@ -17,7 +17,7 @@ namespace weft::dist::shared {
 struct PeerProcess {
   pid_t pid = 0;
   std::vector<int> ranks;
-  std::vector<std::unique_ptr<Segment>> segments;  // by position in `ranks`
+  std::vector<std::unique_ptr<Segment>> segments;  // index: position in `ranks`
   internal::Fd socket, pidfd;                      // both report the end of the process; pidfd may be missing
 };
 

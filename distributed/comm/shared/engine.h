@@ -17,10 +17,10 @@ namespace weft::dist::shared {
 
 /// The part of the world that an engine reads.
 struct Places {
-  std::vector<Segment*> segments;        // by rank
-  std::vector<bool> local;               // by rank: whether it is in this process
-  std::vector<std::atomic<bool>> ended;  // by rank: whether its process has ended
-  std::vector<std::string> endings;      // by rank: the error message; set before `ended`
+  std::vector<Segment*> segments;        // index: rank
+  std::vector<bool> local;               // rank -> whether it is in this process
+  std::vector<std::atomic<bool>> ended;  // rank -> whether its process has ended
+  std::vector<std::string> endings;      // rank -> the error message; set before `ended`
   std::atomic<bool> aborted{false};      // the world has failed
   std::string cause;                     // why; set before `aborted`
   int64_t piece_bytes;                   // the largest piece of an operand that passes through shared memory

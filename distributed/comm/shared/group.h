@@ -44,7 +44,7 @@ struct Op final : internal::Op {
   bool inlined = false;   // the input is in the slot
 
   // For a collective whose input passes in pieces:
-  std::vector<std::vector<internal::Box>> rounds;  // by transfer and round: the box that passes
+  std::vector<std::vector<internal::Box>> rounds;  // transfer, round -> the box that passes
   bool around = false;                             // pieces bypass the caches
   bool sliced = false;                             // an all-reduce, whose pieces are reduced by all ranks together
   int64_t tick = 0, ticks = 0;                     // ticks done, and all; 0: no input passes in pieces
@@ -147,8 +147,8 @@ class Group final : public internal::Group {
   int me_ = 0;
   std::vector<Segment*> segments_;
   std::vector<Area> areas_;
-  std::map<int, Stream> streams_;                    // by this rank's number of the stream
-  std::array<PieceWrites, kNumCollectives> writes_;  // by kind
+  std::map<int, Stream> streams_;                    // key: this rank's number of the stream
+  std::array<PieceWrites, kNumCollectives> writes_;  // index: kind
   bool open_ = false;                                // the areas of all members are known
   std::optional<Error> failed_;
 };

@@ -144,10 +144,10 @@ struct SharedHub final : ProcessHub {
   const SharedWorldOptions options;
   std::mutex aborting;
   shared::Places places;
-  std::vector<pid_t> pids;  // by rank
+  std::vector<pid_t> pids;  // index: rank
   std::vector<std::unique_ptr<Segment>> own;
   std::vector<PeerProcess> peers;
-  std::map<int, std::unique_ptr<Engine>> engines;  // by rank
+  std::map<int, std::unique_ptr<Engine>> engines;  // key: rank
   internal::Fd quit;
   std::atomic<bool> stop{false};
   std::thread watcher, progress;

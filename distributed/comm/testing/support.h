@@ -78,7 +78,7 @@ inline Layout each(int n) {
 /// Makes the world of a test.
 using MakeWorld = std::function<std::unique_ptr<dist::ProcessWorld>(dist::Store&, int size, std::vector<int> local)>;
 
-/// What one rank does with the communicator of all ranks.
+/// The work of one rank with the communicator of all ranks.
 using Body = std::function<void(Communicator&, dist::ProcessWorld&)>;
 
 /// Joins as one process of the layout; runs the body on a thread for each of its ranks.

@@ -16,7 +16,7 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 constexpr int64_t kNotice = 1'000'000;  // time until others see that a rank has failed or died
 
 struct Meeting {
-  std::map<int, std::pair<int64_t, PlannedRow>> starts;  // by rank
+  std::map<int, std::pair<int64_t, PlannedRow>> starts;  // key: rank
   size_t members = 0;
   int64_t failed = kNever;  // time since which the kinds differ
 };
@@ -58,9 +58,9 @@ class Simulation {
     int64_t clock = 1'000'000'000;
     bool over = false, stopped = false, died = false;
     std::map<std::string, uint32_t> numbers;
-    std::vector<std::pair<uint64_t, Record>> open;  // by site
+    std::vector<std::pair<uint64_t, Record>> open;  // site and record
     uint32_t run = 0, position = 0;
-    std::map<uint16_t, uint32_t> calls;  // by plan
+    std::map<uint16_t, uint32_t> calls;  // key: plan
     int64_t ended = kNever;
   };
 

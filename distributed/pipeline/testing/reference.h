@@ -127,7 +127,7 @@ class Reference {
     return longest;
   }
 
-  std::vector<size_t> at;  // by rank: the number of actions that have run
+  std::vector<size_t> at;  // rank -> number of actions that have run
 
  private:
   using Key = std::tuple<ActionKind, int, int, int>;

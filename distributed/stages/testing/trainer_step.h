@@ -42,7 +42,7 @@ class MicrobatchValues {
  private:
   const dist::Microbatch& m_;
   const std::vector<Tensor> args_;
-  std::vector<Tensor> batch_;  // by slice, stacked
+  std::vector<Tensor> batch_;  // index: slice; stacked
 };
 
 }  // namespace weft::testing

@@ -195,7 +195,7 @@ TEST(CublasLt, Epilogues) {
                  MatmulEpilogue::bias_grad_a, MatmulEpilogue::bias_grad_b}) {
     Case c(1, 3, 8, 4, {0, 4, 1}, {0, 8, 1});
     c.s.epilogue = e;
-    c.s.align_out = 16;  // of vectors
+    c.s.align_out = 16;  // alignment of vectors
     const Case before = c;
     ASSERT_TRUE(c.run(fake, lt)) << static_cast<int>(e);
     std::vector<double> column_sums(8, 0);
@@ -281,7 +281,7 @@ TEST(CublasLt, ComputeTypesAndChoice) {
   EXPECT_EQ(fake.planned()[3].compute, lt::kCompute32F);
   EXPECT_EQ(fake.planned()[3].a.type, lt::kR16BF);
   EXPECT_EQ(fake.planned()[3].d.type, lt::kR32F);
-  EXPECT_EQ(fake.planned()[3].align[0], 2);  // cuBLASLt's first is our second
+  EXPECT_EQ(fake.planned()[3].align[0], 2);  // cuBLASLt's first operand is Weft's second
   EXPECT_EQ(fake.planned()[3].align[1], 16);
   // Faults of a call are errors.
   alignas(256) static char memory[4096];
@@ -297,7 +297,7 @@ TEST(CublasLt, DescriptorsAreMadeOnceForAShape) {
     c.s.epilogue = MatmulEpilogue::bias;
     ASSERT_TRUE(c.run(fake, lt));
     const int made = fake.made();
-    Case again(2, 3, 8, 4, {12, 4, 1}, {32, 8, 1});  // with other addresses
+    Case again(2, 3, 8, 4, {12, 4, 1}, {32, 8, 1});  // the same case with other addresses
     again.s = c.s;
     ASSERT_TRUE(again.run(fake, lt));
     EXPECT_EQ(fake.made(), made);

@@ -89,7 +89,7 @@ inline constexpr int kLeastDriverVersion = 12040;
 struct Availability {
   bool ok = false;
   std::string why;      // if not ok, one sentence without a full stop: "no NVIDIA driver: libcuda.so.1 was not found"
-  int version = 0;      // of the driver, 13000 for CUDA 13.0; 0 if unknown
+  int version = 0;      // version of the driver, 13000 for CUDA 13.0; 0 if unknown
   int devices = 0;      // number of GPUs
   std::string library;  // the file that was opened, if any
 };

@@ -13,7 +13,7 @@
 namespace weft::cuda {
 namespace lt {
 struct Context {
-  CUmodule module = nullptr;  // of a fake driver
+  CUmodule module = nullptr;  // module of a fake driver
   CUfunction matmul = nullptr;
 };
 struct MatrixLayout : FakeMatmul::Matrix {};

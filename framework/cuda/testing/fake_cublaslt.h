@@ -30,7 +30,7 @@ struct FakeMatmul {
   bool transpose_a = false, transpose_b = false;
   Matrix a, b, c, d;
   int64_t aux_ld = 0, aux_batch_stride = 0;
-  uint32_t align[4] = {256, 256, 256, 256};  // of a, b, c, d as planned
+  uint32_t align[4] = {256, 256, 256, 256};  // alignments of a, b, c, d as planned
   uint32_t reductions = 7;
   uint64_t workspace = 0;
 };

@@ -169,7 +169,7 @@ CUresult context_set(CUcontext context) {
 CUresult context_synchronize() {
   WEFT_FAKE_CONTEXT_CALL(cuCtxSynchronize);
   if (CUresult r = s.refuse_unsafe("cuCtxSynchronize"); r != CUDA_SUCCESS) return r;
-  // Any thread's capture: waiting for a context waits for its capturing streams, which breaks their captures.
+  // Waiting for a context waits for all capturing streams and breaks the captures of all threads.
   for (const FakeStream* stream : s.streams) {
     if (!stream->capture || stream->device != device) continue;
     stream->capture->broken = true;

@@ -1,4 +1,4 @@
-// FakeGpuTest: a test on a fake GPU. It fails if the driver was misused or anything of it leaked.
+// FakeGpuTest: a test on a fake GPU. It fails if the driver was misused or a resource leaked.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -52,7 +52,7 @@ class FakeAccesses {
     std::map<uint64_t, Access> by[3];  // the last access, by Kind and stream
   };
   void split(uint64_t at);
-  std::map<uint64_t, Segment> segments_;  // by begin; not overlapping
+  std::map<uint64_t, Segment> segments_;  // key: begin; not overlapping
 };
 
 }  // namespace weft::cuda::testing

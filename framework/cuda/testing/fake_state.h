@@ -31,7 +31,7 @@ struct FakeWork {
   uint64_t source_sum = 0;         // checksum of the source when the work was queued
   FakePosition place;
   std::function<void()> run;           // copies and fills
-  std::shared_ptr<FakeLaunch> launch;  // of a kernel
+  std::shared_ptr<FakeLaunch> launch;  // launch of a kernel
   struct FakeFunction* function = nullptr;
   FakeEvent* event = nullptr;  // recorded, or waited for
   bool waits = false;
@@ -69,19 +69,19 @@ struct FakeCapture {
 struct FakeStream {
   int device = 0;
   uint64_t number = 0, count = 0;  // from 1; operations queued so far
-  FakeClock clock;                 // of the last operation
+  FakeClock clock;                 // clock of the last operation
   std::deque<FakeWork> queue;
   std::shared_ptr<FakeCapture> capture;
-  CUgraphNode last = nullptr;    // of the capture
+  CUgraphNode last = nullptr;    // last node of the capture
   CUgraphNode joined = nullptr;  // the last of its nodes that another stream waited for
 };
 struct FakeEvent {
   int device = 0;
   bool timing = true;
-  FakeStream* stream = nullptr;  // of the last record
+  FakeStream* stream = nullptr;  // stream of the last record
   uint64_t recorded = 0, done = 0;
   double time_ms = 0;
-  FakeClock clock;                        // what comes before the last record
+  FakeClock clock;                        // the work before the last record
   std::shared_ptr<FakeCapture> captured;  // the last record was made during this capture,
   CUgraphNode after = nullptr;            // after this node
 };
@@ -99,10 +99,10 @@ struct FakeState {
   std::vector<std::string> complaints;
   std::map<std::string, int> calls;
   std::vector<FakeContext> contexts;
-  std::vector<CUresult> sticky;           // by device: the error of a failed launch
-  std::map<uint64_t, FakeMemory> memory;  // by first address
+  std::vector<CUresult> sticky;           // device -> the error of a failed launch
+  std::map<uint64_t, FakeMemory> memory;  // key: first address
   std::map<uint64_t, FakeMemory> freed;   // kept unreadable so that later use is detected
-  std::vector<size_t> used;               // by device
+  std::vector<size_t> used;               // index: device
   std::set<FakeStream*> streams;
   std::set<FakeEvent*> events;
   std::set<FakeModule*> modules;

@@ -38,7 +38,7 @@ class PinnedPool {
   Gpu& gpu_;
   mutable Mutex mutex_;
   std::map<void*, int64_t> blocks_ WEFT_GUARDED_BY(mutex_);             // all, with their sizes
-  std::map<int64_t, std::vector<void*>> free_ WEFT_GUARDED_BY(mutex_);  // by size
+  std::map<int64_t, std::vector<void*>> free_ WEFT_GUARDED_BY(mutex_);  // key: size
   std::deque<Waiting> waiting_ WEFT_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Event>> events_ WEFT_GUARDED_BY(mutex_);  // for reuse
 };

@@ -103,7 +103,7 @@ double ByteField::number_at(const BytePlace& place) const {
   constexpr double kMost = 1e30;  // sums and ratios of such numbers are finite
   const double v = std::bit_cast<double>(value);
   if (!(v >= 0 && v <= kMost)) place.refuse(weft::internal::exact(v), "a finite number, 0 or more");
-  return std::abs(v);  // of -0
+  return std::abs(v);  // changes -0 to 0
 }
 std::string_view ByteField::text(const BytePlace& place) const {
   if (type != kBytes) place.refuse_all();

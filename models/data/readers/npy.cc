@@ -23,7 +23,8 @@ uint64_t little(std::string_view s, size_t at, size_t bytes) {
   return v;
 }
 
-// The header: a Python dict {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, its keys in any order.
+// The header is a Python dict such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, with its keys in any
+// order.
 struct NpyHeader {
   std::string descr;
   int fortran = -1;
@@ -121,7 +122,7 @@ class HeaderReader {
   size_t at_ = 0;
 };
 
-// What the elements are by the letter of their dtype; null for numbers and bools.
+// The kind of elements with this letter of their dtype; null for numbers and bools.
 const char* other_kind(char letter) {
   switch (letter) {
     case 'U':
@@ -211,7 +212,7 @@ std::map<std::string, Tensor> load_npz(const std::string& path, std::source_loca
     at += kEntry + name_length + extra + comment;
     const std::string what = str_cat(path, ": entry '", internal::shown(name), "'");
     WEFT_CHECK_AS(kUnimplemented, (flags & 1) == 0 && (method == 0 || method == 8), what,
-                  " is encrypted or packed by method ", method, "; need stored or deflated ones");
+                  " is encrypted or packed by method ", method, "; need stored or deflated entries");
     WEFT_CHECK_AS(kUnimplemented, packed != 0xffffffff && size != 0xffffffff && local != 0xffffffff, what,
                   " is larger than 4 GiB; need a smaller one");
     need(local <= s.size() && s.size() - local >= kLocal && s.substr(local, 4) == std::string_view("PK\3\4", 4));
@@ -226,9 +227,10 @@ std::map<std::string, Tensor> load_npz(const std::string& path, std::source_loca
     WEFT_CHECK_AS(kDataLoss, bytes.size() == size && io::crc32_of(bytes) == crc, what,
                   " is damaged: its checksum differs");
     WEFT_CHECK_AS(kUnimplemented, name.ends_with(".npy"), what,
-                  " is no array, whose name ends in .npy; need an archive of arrays, as numpy.savez writes");
+                  " has no name NAME.npy, so it is no array; need an archive of arrays, as numpy.savez writes");
     name.resize(name.size() - 4);
-    WEFT_CHECK_AS(kDataLoss, out.emplace(name, array_of(bytes, what)).second, what, " is there twice");
+    WEFT_CHECK_AS(kDataLoss, out.emplace(name, array_of(bytes, what)).second, what,
+                  " is there twice; need different names");
   }
   return out;
 }
@@ -268,7 +270,7 @@ void save_npy(const Tensor& x, const std::string& path, std::source_location loc
     default:
       break;
   }
-  WEFT_CHECK(descr, "save_npy: got ", x.type(), ", a dtype that NumPy has not; convert with to(f32)");
+  WEFT_CHECK(descr, "save_npy: got ", x.type(), ", which is no dtype of NumPy; convert with to(f32)");
   NoGrad guard;
   const Tensor t = x.to(Device::cpu()).contiguous();
   std::string shape;

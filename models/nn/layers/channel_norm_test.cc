@@ -134,7 +134,7 @@ TEST(ChannelNorm, LayersOfAConvolutionalNet) {
             }),
             "conv2d: input [2, 4, 5, 5] has 4 channels; weight [8, 3, 3, 3] needs 3");
   EXPECT_EQ(error_of([] { Conv2d(3, 8, 3, {.groups = 2}); }),
-            "Conv2d: groups is 2; need one that divides the channels 8 and 3");
+            "Conv2d: groups is 2; need a divisor of the channels 8 and 3");
 }
 
 }  // namespace

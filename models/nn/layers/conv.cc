@@ -12,7 +12,7 @@ ConvParameters::ConvParameters(const std::string& name, int spatial, int64_t fro
   internal::LineScope line(loc);
   WEFT_CHECK(from > 0 && to > 0, name, ": need positive channels; got ", from, " and ", to);
   WEFT_CHECK(groups > 0 && from % groups == 0 && to % groups == 0, name, ": groups is ", groups,
-             "; need one that divides the channels ", from, " and ", to);
+             "; need a divisor of the channels ", from, " and ", to);
   Shape shape{from, to / groups};
   for (int64_t k : kernel_size.of(spatial, name.c_str(), "kernel_size")) {
     WEFT_CHECK(k > 0, name, ": kernel_size is ", static_cast<const Shape&>(kernel_size), "; need positive sizes");

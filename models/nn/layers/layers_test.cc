@@ -196,9 +196,9 @@ TEST(Attention, StretchedRotaryKeepsShortWavesOnly) {
 
 TEST(Attention, RefusesHeadsThatDoNotFit) {
   EXPECT_EQ(error_of([] { Attention(10, 4); }),
-            "Attention: dim 10 is not a multiple of heads 4; need one, or set head_dim");
+            "Attention: dim 10 is not a multiple of heads 4; need a multiple, or set head_dim");
   EXPECT_EQ(error_of([] { Attention(8, 4, {.kv_heads = 3}); }),
-            "Attention: heads 4 is not a multiple of kv_heads 3; need one");
+            "Attention: heads 4 is not a multiple of kv_heads 3; need a multiple");
 }
 
 // The sum over chosen experts, token by token.

@@ -7,7 +7,7 @@ namespace weft::nn {
 
 struct LinearOptions {
   bool bias = true;
-  double std = 0;  // of the weight's normal initialisation; 0: PyTorch's default, uniform within 1/sqrt(in)
+  double std = 0;  // deviation of the weight's normal initialisation; 0: PyTorch's default, uniform within 1/sqrt(in)
   bool full_precision = false;  // Module::cast_weights leaves the parameters as they are
 };
 

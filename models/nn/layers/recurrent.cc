@@ -89,7 +89,7 @@ Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor&
       const Parameter* p = parameters_.data() + k * each;
       const auto weight = [&](int i) { return p[i].value().to(internal::dtype_with(p[i].value(), x, name())); };
       const Tensor w_hh = weight(1), b_hh = options_.bias ? weight(3) : Tensor();
-      const Tensor from_input = linear(x, weight(0), options_.bias ? weight(2) : Tensor());  // of all positions at once
+      const Tensor from_input = linear(x, weight(0), options_.bias ? weight(2) : Tensor());  // all positions at once
       std::vector<Tensor> start{select(h_start, 0, k)};
       if (kind_ == kLstm) start.push_back(select(c_start, 0, k));
       // (h, c?, the input's part of the gates) -> (h, c?, h of this position).

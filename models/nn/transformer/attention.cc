@@ -29,9 +29,9 @@ int64_t head_dim_of(int64_t dim, int64_t heads, const AttentionOptions& o, std::
   WEFT_CHECK(dim > 0 && heads > 0 && o.kv_heads >= 0 && o.head_dim >= 0, "Attention: need positive sizes; got dim ",
              dim, ", heads ", heads, ", kv_heads ", o.kv_heads, ", head_dim ", o.head_dim);
   WEFT_CHECK(o.head_dim || dim % heads == 0, "Attention: dim ", dim, " is not a multiple of heads ", heads,
-             "; need one, or set head_dim");
+             "; need a multiple, or set head_dim");
   WEFT_CHECK(heads % kv_heads_of(heads, o) == 0, "Attention: heads ", heads, " is not a multiple of kv_heads ",
-             o.kv_heads, "; need one");
+             o.kv_heads, "; need a multiple");
   return o.head_dim ? o.head_dim : dim / heads;
 }
 

@@ -31,7 +31,8 @@ KvCache::KvCache(const KvCacheShape& s, std::source_location loc)
 void KvCache::reset() const { position.set(zeros({}, {.dtype = kInt64, .device = position.type().device})); }
 
 KvCache KvCache::grown(int64_t larger_capacity) const {
-  WEFT_CHECK(larger_capacity >= capacity, "KvCache: cannot grow from capacity ", capacity, " to ", larger_capacity);
+  WEFT_CHECK(larger_capacity >= capacity, "KvCache: cannot grow from capacity ", capacity, " to ", larger_capacity,
+             "; need a larger capacity");
   NoGrad guard;
   const TensorType type = layers.front().keys.type();
   KvCache larger({.batch = type.shape[0],

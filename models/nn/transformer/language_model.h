@@ -59,7 +59,7 @@ class LanguageModel : public Module {
   virtual ConfigMap config() const = 0;
   virtual int64_t vocab() const = 0;
   virtual int64_t context() const = 0;
-  virtual KvCacheShape cache_shape() const = 0;  // with batch 1 and capacity context()
+  virtual KvCacheShape cache_shape() const = 0;  // cache of batch 1 and capacity context()
   /// Model FLOPs of the forward and backward pass for one token of a sequence of `length`: training_flops
   /// (model_flops.h) of logits(). Nothing is computed.
   double flops_per_token(int64_t length) const;

@@ -86,7 +86,8 @@ MultiheadAttention::WithWeights MultiheadAttention::run(const Arg& q_arg, const 
   const int64_t batch = in[0].size(0), queries = in[0].size(1), keys = in[1].size(1), width = dim_ / heads_;
   WEFT_CHECK(in[1].size(0) == batch && in[2].size(0) == batch && in[2].size(1) == keys, op,
              ": queries, keys and values have batches ", batch, ", ", in[1].size(0), ", ", in[2].size(0),
-             ", and keys and values lengths ", keys, ", ", in[2].size(1), "; need equal ones");
+             ", and keys and values lengths ", keys, ", ", in[2].size(1),
+             "; need equal batches, and equal lengths of keys and values");
   Tensor heads[3];
   for (int i = 0; i < 3; ++i) {
     const Parameter* own[] = {&q_proj_weight, &k_proj_weight, &v_proj_weight};

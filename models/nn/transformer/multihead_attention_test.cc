@@ -114,7 +114,7 @@ TEST(MultiheadAttention, NamesAndErrors) {
               m(x, ones({4, 3, 8}), ones({4, 3, 8}));
             }),
             "MultiheadAttention: queries, keys and values have batches 2, 3, 3, and keys and values lengths 4, 4; need "
-            "equal ones");
+            "equal batches, and equal lengths of keys and values");
   EXPECT_EQ(error_of([&] {
               m(x, x, x, {.attn_mask = ones({4, 3})});
             }),

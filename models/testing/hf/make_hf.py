@@ -62,7 +62,7 @@ def head_beside(config, weights):
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
 
 
-# name -> (configuration, what changes in its file, what changes in its weights, dtype, number of files)
+# name -> (configuration, changes of its file, changes of its weights, dtype, number of files)
 MODELS = {
     "gpt2": (t.GPT2Config(**GPT2), None, old_buffers, torch.float32, 1),
     "gpt2_no_prefix": (t.GPT2Config(**GPT2, tie_word_embeddings=False, n_inner=40), None, no_prefix, torch.float32, 1),

@@ -317,7 +317,7 @@ TEST(HfTrain, OneSentenceForWhatDoesNotFit) {
        "--hf: got models/testing/hf/fixtures/llama3; need no --config"},
       {"llama", [&](auto& o) { o.init_from = llama3, o.config = "llama_tiny"; },
        "--init_from: got models/testing/hf/fixtures/llama3; need no --config"},
-      {"llama", [&](auto& o) { o.hf = o.init_from = llama3; }, "need no --hf: one of the two"},
+      {"llama", [&](auto& o) { o.hf = o.init_from = llama3; }, "need either --init_from or --hf"},
       {"llama", [&](auto& o) { o.context = 8; }, "--context: got 8; need --hf"},
       {"llama", [&](auto& o) { o.init_from = llama3; }, "llama3: no checkpoint here"},
       {"llama", [&](auto& o) { o.hf = "no/such"; }, "no/such: neither a folder nor a model in "},

@@ -135,13 +135,13 @@ def program(operands, rows):
 
 
 def check_missing(missing, names):
-    """Each snippet that is not there is in the table of what is not there, or in a row that says what to write."""
+    """Each missing snippet has a row, in the table of missing functions or with the spelling to write instead."""
     _, sections = pytorch_names.read(names)
     known = [row.torch for _, section in sections for row in section]
     for place, snippet, row in missing:
         if row not in known:
-            sys.exit(f"{place}: docs/pytorch_names.txt has no row '{row}'; need one that says what to write instead of "
-                     f"{snippet}")
+            sys.exit(f"{place}: docs/pytorch_names.txt has no row '{row}'; need one with the spelling to write "
+                     f"instead of {snippet}")
 
 
 def main():

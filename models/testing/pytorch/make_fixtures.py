@@ -40,7 +40,7 @@ def value_of(o):
 
 
 class Evaluation:
-    """What rows call; the same names are in rows.h."""
+    """The functions that rows call; the same names are in rows.h."""
 
     def __init__(self, operands):
         self.leaves = {}
@@ -66,7 +66,7 @@ class Evaluation:
         return layer
 
     def trained(self, make, steps, **options):
-        torch.set_default_dtype(torch.float64)  # of scalars in the optimiser's state
+        torch.set_default_dtype(torch.float64)  # dtype of scalars in the optimiser's state
         layer = self.filled(nn.Linear(4, 3))
         for name in ("weight", "bias"):
             del self.leaves[f"{self.layers - 1}.{name}"]

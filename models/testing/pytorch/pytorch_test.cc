@@ -26,7 +26,7 @@ struct Fixture {
 };
 struct Fixtures {
   std::vector<std::string> operands;
-  std::map<std::string, Fixture> rows;  // by PyTorch's text
+  std::map<std::string, Fixture> rows;  // key: PyTorch's text
 };
 
 const Fixtures& fixtures() {

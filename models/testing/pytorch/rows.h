@@ -46,7 +46,7 @@ std::vector<double> grid(const std::string& name, int64_t count);
 /// pattern of signs.
 std::vector<double> perturbed(std::vector<double> values, int pattern, double step = 0x1p-24);
 
-/// What an evaluation of a row has besides its operands.
+/// The inputs of an evaluation of a row besides its operands.
 struct Context {
   DType dtype = kFloat64;
   int pattern = 0;

@@ -155,7 +155,7 @@ std::vector<Value> some_elements(In& in, const Value& v) { return truth(v) ? in.
 template <bool kAttribute, bool kWanted>
 Value select(In& in, const Value& v, const Arguments& a) {
   if (kAttribute && a.positional() == 0) in.heap.fail("selectattr: need the name of an attribute");
-  const size_t at = kAttribute;  // of the name of the test
+  const size_t at = kAttribute;  // argument with the name of the test
   const bool tested = a.positional() > at;
   std::string name;
   if (tested) name = in.text(a.values[at], "select").bytes();

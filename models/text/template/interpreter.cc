@@ -169,7 +169,7 @@ void Interpreter::assign(const TemplateNode& target, Value value) {
   if (target.kind == NodeKind::name) return define(target.text, std::move(value));
   if (target.kind == NodeKind::attribute) {
     Dict* d = as_object<Dict>(eval(*target.kids[0]));
-    if (!d || !d->is_namespace) heap.fail(str_cat("'", target.kids[0]->text, "' is not a namespace; need one"));
+    if (!d || !d->is_namespace) heap.fail(str_cat("'", target.kids[0]->text, "' is not a namespace; need a namespace"));
     if (Value* old = heap.find(*d, target.text))
       *old = std::move(value);
     else
@@ -347,7 +347,7 @@ Value Interpreter::repeated(const Value& v, int64_t times) {
     return heap.list(std::move(items), l->tuple);
   }
   const MarkedText& one = *as_text(v);
-  MarkedText text, block;  // by blocks of about 4 KiB
+  MarkedText text, block;  // a block has about 4 KiB
   const int64_t size = static_cast<int64_t>(one.size()),
                 in_block = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, size));
   for (int64_t k = 0; k < in_block; ++k) block.append(one);

@@ -88,7 +88,7 @@ class Interpreter {
   const int64_t now_;
   int depth_ = 0, calls_ = 0;
   MarkedText* out_ = nullptr;
-  Value value_;  // of NodeKind::value
+  Value value_;  // value of NodeKind::value
   Scope globals_;
   Scope* scope_ = &globals_;
   std::vector<std::unique_ptr<Scope>> kept_;

@@ -245,7 +245,7 @@ Value find(In& in, const Value& self, const Arguments& a) {
 
 Value count(In& in, const Value& self, const Arguments& a) {
   const std::string& what = in.text(in.bind("count", a, {"sub"})[0], "count").bytes();
-  if (what.empty()) in.heap.fail("count: the text is empty; need one");
+  if (what.empty()) in.heap.fail("count: the text is empty; need a character or more");
   const std::string_view s = as_text(self)->bytes();
   in.heap.charge(static_cast<int64_t>(s.size()) / 256);
   int64_t n = 0;

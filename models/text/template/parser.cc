@@ -459,7 +459,7 @@ class Parser {
     for (bool first = true; !is_op(")"); first = false) {
       if (!first) need_op(",");
       if (is_op(")")) break;
-      if (is_op("*") || is_op("**")) fail("arguments from a list or mapping are not known; need them one by one");
+      if (is_op("*") || is_op("**")) fail("arguments from a list or mapping are not known; need single arguments");
       if (now().kind == Token::name && next().kind == Token::op && next().text == "=") {
         n->names.push_back(take().text);
         ++at_;

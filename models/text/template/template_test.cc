@@ -144,7 +144,7 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
       {"{{ 'abc", "t: line 1: a string has no end"},
       {"{# abc", "t: line 1: a comment has no end; need '#}'"},
       {"{{ 99999999999999999999 }}", "t: line 1: the number 99999999999999999999 is too large"},
-      {"{% set x.y = 1 %}", "t: line 1: 'x' is not a namespace; need one"},
+      {"{% set x.y = 1 %}", "t: line 1: 'x' is not a namespace; need a namespace"},
       {"{% macro f(a) %}{% endmacro %}{{ f(b=1) }}", "t: line 1: macro 'f' got 'b'"},
       {"{{ [1] | tojson(x=1) }}", "t: line 1: tojson: got the argument 'x'; it has no such parameter"},
   };

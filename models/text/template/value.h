@@ -21,7 +21,7 @@ struct Loop;
 struct Function;
 
 struct Undefined {
-  const std::string* name = nullptr;  // of the missing variable or attribute, if it is in the template's text
+  const std::string* name = nullptr;  // name of the missing variable or attribute, if it is in the template's text
 };
 struct None {};
 using Text = std::shared_ptr<const MarkedText>;
@@ -43,8 +43,8 @@ struct Loop {
   int64_t index = 0;
 };
 struct Function {
-  std::string name;                     // of a global function or a method
-  Value self;                           // of a method
+  std::string name;                     // name of a global function or a method
+  Value self;                           // object of a method
   const TemplateNode* macro = nullptr;  // if set: with its scope
   Scope* scope = nullptr;
 };

@@ -67,7 +67,7 @@ class BlockMask {
     Tensor num_blocks, indices, full_num_blocks, full_indices;
   };
   Lists kv_lists(Loc loc = Loc::current()) const;
-  /// The transpose: for each block of keys, the blocks of queries: [B, H, kv blocks] and [B, H, kv blocks, q blocks].
+  /// The transpose, the blocks of queries for each block of keys: [B, H, kv blocks] and [B, H, kv blocks, q blocks].
   Lists q_lists(Loc loc = Loc::current()) const;
 
   /// True if made from traced tensors inside a captured function: the lists are made when it runs, and only there.

@@ -117,7 +117,7 @@ class Descent {
   MaskKeys keys_;
   TilePool local_;
   std::vector<uint64_t> tile_;
-  std::vector<int32_t> known_;  // by name
+  std::vector<int32_t> known_;  // index: name
 };
 
 void append_range(std::vector<BlockRange>& ranges, size_t row_begin, BlockRange r) {

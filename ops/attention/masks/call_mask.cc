@@ -15,7 +15,7 @@ struct CachedMask {
   CallSizes sizes;
   bool lists = false;
   std::vector<Tensor> tables;
-  int64_t bytes = 0;  // of the tables and the lists
+  int64_t bytes = 0;  // bytes of the tables and the lists
   std::shared_ptr<const CallMask> mask;
 };
 

@@ -67,7 +67,7 @@ class MaskAnalysis {
   TableBounds& bounds_;
   std::vector<MaskRange> ranges_;
   std::vector<int32_t> varying_;           // instructions that depend on q or kv
-  mutable std::vector<TableLine> recent_;  // by instruction: the most recently queried line
+  mutable std::vector<TableLine> recent_;  // instruction -> the most recently queried line
 };
 
 }  // namespace weft::internal

@@ -255,7 +255,7 @@ void MaskProgram::fill(const MaskTile& t, uint8_t* bits, int64_t row_bytes) cons
   }
   const Class result = class_of(instrs_[output_]);
   if (result == kMixed) {
-    bool* fresh = run.fresh;  // by instruction: the value differs from the previous row's value
+    bool* fresh = run.fresh;  // instruction -> the value differs from the previous row's value
     for (int64_t r = 0; r < t.rows; ++r) {
       for (MixedStep& m : mixed) {
         bool changed = r == 0 || m.args < 0;

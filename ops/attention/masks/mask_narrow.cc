@@ -90,7 +90,7 @@ class MaskNarrowing {
   const MaskProgram& from_;
   MaskProgram& to_;
   std::span<const MaskRange> ranges_;
-  std::vector<int32_t> wide_, narrow_;  // by instruction of from_; narrow_ of a bool: its shrunk form
+  std::vector<int32_t> wide_, narrow_;  // index: instruction of from_; narrow_ of a bool: its shrunk form
 };
 
 MaskProgram MaskProgram::narrowed(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len) const {

@@ -24,7 +24,7 @@ struct MaskInstr {
   enum MaskInstrKind : uint8_t { kIndex, kConst, kPointwise, kCast, kLookup };
   MaskInstrKind kind = kConst;
   uint8_t deps = 0;                        // MaskDep
-  DType dtype = kBool;                     // of the result
+  DType dtype = kBool;                     // dtype of the result
   DType in_dtype = kBool;                  // kPointwise, kCast: of the operands (where: of its last two)
   kernels::Pw op{};                        // kPointwise
   int32_t index = 0;                       // kIndex: 0 to 3 for b, h, q, kv; kLookup: its table

@@ -21,7 +21,7 @@ struct MaskRange {
   /// Whether every value fits in an i32.
   bool fits_i32() const;
   bool contains(int64_t v) const;
-  /// All known bits, including those that follow from the interval and the congruence.
+  /// All known bits, including bits that follow from the interval and the congruence.
   void all_bits(uint64_t* known_bits, uint64_t* values) const;
 
   static MaskRange of(int64_t v) { return {v, v, 0, v, 0, 0}; }

@@ -8,7 +8,7 @@
 
 namespace weft::attention {
 
-using Loc = std::source_location;  // of the call, for errors
+using Loc = std::source_location;  // location of the call, for errors
 
 /// q >= kv.
 MaskMod causal();

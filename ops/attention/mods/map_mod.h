@@ -9,7 +9,7 @@ namespace weft::internal {
 /// One read of a table by a mod: flat row-major positions (i64) and the values there.
 struct TableRead {
   int input = 0;     // input of the mod's graph
-  Tensor at, value;  // of one shape (but see TableReads), which broadcasts to the scores' shape
+  Tensor at, value;  // tensors of one shape (but see TableReads), which broadcasts to the scores' shape
 };
 
 struct TableReads {

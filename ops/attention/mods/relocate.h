@@ -14,7 +14,7 @@ namespace weft {
 struct IndexMap {
   Tensor offset;         // 0-d i64; undefined: 0
   Tensor table;          // i64 [n]; undefined: consecutive positions
-  int64_t extent = 0;    // of the whole; 0: the local extent
+  int64_t extent = 0;    // extent of the whole; 0: the local extent
   int64_t multiple = 1;  // a known divisor of the offset; lists of blocks are sliced if it is a multiple of the block
   /// True if every local index is also the position in the whole (apart from the extent).
   bool identity() const { return !offset.defined() && !table.defined(); }

@@ -6,7 +6,7 @@
 
 namespace weft::attention {
 
-using Loc = std::source_location;  // of the call, for errors
+using Loc = std::source_location;  // location of the call, for errors
 
 /// s + slope(h) * (kv - q) with slopes 2^(-8 (h + 1) / heads). If heads is not a power of 2: the slopes of the next
 /// lower power of 2, then every second slope of the next higher one (Press et al. 2022).

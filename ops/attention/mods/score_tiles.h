@@ -54,7 +54,7 @@ class ScoreTiles {
 
  private:
   std::unique_ptr<TileMod> mod_;
-  std::vector<int64_t> offsets_;  // of each table's sums inside a group's; -1: it has none
+  std::vector<int64_t> offsets_;  // offset of each table's sums inside a group's; -1: it has none
   int64_t per_group_ = 0, groups_ = 0;
   float* sums_ = nullptr;
   kernels::ScoreHook hook_;

@@ -99,7 +99,7 @@ void expect_within(const char* what, const Tensor& got, const Bounded& want);
 /// all f32 operands to 11 bits (TF32).
 enum class Products { kCpu, kTensorCores, kTf32 };
 /// softmax(score(scale q k^T) where mask) v and the derivative of sum(out dout) + sum(lse dlse), point by point in f64.
-/// Bounds are derived from the unit roundoffs: of the type in which scores and sums are computed (`wide`), of the
+/// Bounds are derived from the unit roundoffs of the type in which scores and sums are computed (`wide`), of the
 /// operands of products (`narrow`: 0 if they are as wide), of results and of tables.
 struct DenseAttention {
   Bounded out, lse, max, dq, dk, dv;

@@ -103,7 +103,7 @@ MadeMask draft_tree(const Sizes& s, Dice& dice) {
   Ints parent(n);
   for (int64_t i = 0; i < n; ++i)
     parent[i] = i == 0 || dice.below(40) == 0 ? -1 : dice.between(std::max<int64_t>(0, i - 6), i - 1);
-  std::vector<char> sees(n * n);  // by walks to the roots
+  std::vector<char> sees(n * n);  // found by walks to the roots
   for (int64_t i = 0; i < n; ++i)
     for (int64_t a = i; a >= 0; a = parent[a]) sees[i * n + a] = 1;
   return {tree(tensor(parent, {n})), [sees, n](auto, auto, int64_t q, int64_t k) { return sees[q * n + k] != 0; }};

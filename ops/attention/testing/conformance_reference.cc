@@ -124,7 +124,7 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
         const double exponential = score_error + eps * (3 * largest + 16) + 4 * eps;
         max.bound[row] = score_error + 2 * eps * largest;
         lse.bound[row] = exponential + n * eps + 6 * eps * (largest + std::log(n + 1) + 1);
-        const double relative = 2 * exponential + 2 * n * eps + narrow;  // of a sum of probabilities times values
+        const double relative = 2 * exponential + 2 * n * eps + narrow;  // error of a sum of probabilities times values
         double* o = &out.value[row * dv_n];
         for (int64_t j = 0; j < skv; ++j) p_i[j] /= total;
         add_product(1, skv, dv_n, p_i, v, o);
@@ -141,7 +141,7 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
         double row_error = 0, row_size = 0;
         for (int64_t j = 0; j < skv; ++j) {
           if (p_i[j] == 0) continue;
-          const double size = nd[i] * nv[j];  // of dp's terms
+          const double size = nd[i] * nv[j];  // size of dp's terms
           const double change = std::abs(dp_i[j] - delta);
           const double plain = p_i[j] * (dp_i[j] - delta);
           const double error =

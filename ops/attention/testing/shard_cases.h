@@ -170,7 +170,7 @@ struct ShardBounds {
   ShardBounds(const ShardSizes& s, DType t, bool dropout) {
     const double u = t == kFloat64 ? 0x1p-53 : unit_roundoff(t), grow = dropout ? 2 : 1;
     const double n = static_cast<double>(s.d + s.skv + 32), rows = static_cast<double>(s.sq * s.group());
-    const double score = 4 * static_cast<double>(s.d);  // of a score, its logarithms and shifts
+    const double score = 4 * static_cast<double>(s.d);  // bound of a score, its logarithms and shifts
     out = u * n * grow * 2;
     lse = u * n * score;
     const double ds = 8 * static_cast<double>(s.dv + 1) * grow;

@@ -52,7 +52,8 @@ Tensor linear(const Tensor& x, int dim, int64_t out, std::optional<double> facto
                             to[static_cast<size_t>(i)] = std::min(lower(i) + after, in - 1);
                         }));
   };
-  const Tensor share = host_list<double>(out, Device::cpu(), [&](std::span<double> to) {  // of the higher neighbour
+  // The share of the higher neighbour.
+  const Tensor share = host_list<double>(out, Device::cpu(), [&](std::span<double> to) {
     for (int64_t i = 0; i < out; ++i)
       to[static_cast<size_t>(i)] = std::min(place(i) - static_cast<double>(lower(i)), 1.0);
   });

@@ -9,7 +9,7 @@
 namespace weft {
 
 struct InterpolateOptions {
-  Shape size = {};                        // of the result's spatial dims: one number for all, or one for each
+  Shape size = {};                        // sizes of the result's spatial dims: one number for all, or one for each
   std::vector<double> scale_factor = {};  // instead of size: the result has floor(n * factor) positions
   std::string_view mode = "nearest";      // or "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"
   bool align_corners = false;             // linear modes, bicubic: the corners' centres keep their places

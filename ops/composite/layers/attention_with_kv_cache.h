@@ -30,7 +30,7 @@ struct KvCacheAttentionOptions {
 struct KvCacheAttention {
   Tensor out;               // [B, Hq, Sq, Dv]
   Tensor lse;               // f32 [B, Hq, Sq]
-  Tensor k_cache, v_cache;  // with the new rows
+  Tensor k_cache, v_cache;  // caches with the new rows
 };
 
 /// Queries [B, Hq, Sq, D] at the end of a cache [B, Hkv, capacity, D] and [B, Hkv, capacity, Dv] (entries, or pages of

@@ -288,7 +288,7 @@ TEST(AttentionWithKvCache, AppendsRowsAndLeavesTheRest) {
   }
 }
 
-// However the kernel handles this many queries, pages give the bits of contiguous keys, for any number of threads.
+// Pages give the bits of contiguous keys for each number of queries, which choose the kernel, and of threads.
 TEST(AttentionWithKvCache, PagesAndThreadsDoNotChangeBits) {
   for (DType t : {kFloat32, kBFloat16})
     for (int64_t page : {16, 48, 128})

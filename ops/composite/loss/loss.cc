@@ -57,7 +57,7 @@ struct Classes {
 struct ClassTargets {
   Tensor counts;   // bool
   Tensor classes;  // i64 or i32
-  Tensor weights;  // of the target of each row; undefined without class weights
+  Tensor weights;  // weight of the target of each row; undefined without class weights
   const char* op;
   ClassTargets(const Classes& c, const Tensor& targets, int64_t ignore_index, const char* name) : op(name) {
     const Tensor& scores = c.scores;

@@ -15,7 +15,7 @@ struct CrossEntropyOptions {
   std::string_view reduction = "mean";  // over the targets that count; NaN if there are none, as in PyTorch
   double z_loss = 0;                    // adds z_loss * logsumexp(logits)^2 (Chowdhery et al. 2022, arXiv:2204.02311)
   Tensor weight = {};                   // [C]: multiplies the loss of each class
-  std::optional<int64_t> dim = {};      // of the classes; see cross_entropy
+  std::optional<int64_t> dim = {};      // dim of the classes; see cross_entropy
 };
 /// -log softmax(logits)[target], of integer targets in [0, C) or of probabilities of a floating-point dtype. The
 /// classes are the last dim of the logits: [..., C] with targets [...], or with probabilities [..., C]. In PyTorch they
@@ -29,7 +29,7 @@ struct LossOptions {
   int64_t ignore_index = -100;
   std::string_view reduction = "mean";
   Tensor weight = {};               // [C]
-  std::optional<int64_t> dim = {};  // of the classes
+  std::optional<int64_t> dim = {};  // dim of the classes
 };
 /// -log_probs[target], with the classes in the last dim or in dim, as for cross_entropy.
 Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& options = {});

@@ -20,7 +20,7 @@ Tensor cosine_embedding_loss(const Arg& x1, const Arg& x2, const Arg& target, do
 
 struct TripletMarginOptions {
   double margin = 1;
-  double p = 2;  // of the distance |anchor - other + eps|_p over the last dim
+  double p = 2;  // norm of the distance |anchor - other + eps|_p over the last dim
   double eps = 1e-6;
   bool swap = false;  // the distance from the positive to the negative counts if it is smaller
   std::string_view reduction = "mean";

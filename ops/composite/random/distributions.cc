@@ -187,7 +187,8 @@ Tensor Bernoulli::log_prob(const Arg& value) const {
   LineScope line(value.line());
   const Tensor v =
       value.is_tensor() ? internal::tensor_of(value, "Bernoulli") : internal::parameter_of(value, "Bernoulli");
-  internal::check_values(bit_or(eq(v, 0.0), eq(v, 1.0)), "Bernoulli: a value is not 0 or 1; need what sample() gives");
+  internal::check_values(bit_or(eq(v, 0.0), eq(v, 1.0)),
+                         "Bernoulli: a value is not 0 or 1; need 0 or 1, as sample() gives");
   return sub(mul(value, logits), softplus_of(logits));
 }
 Tensor Bernoulli::mean(std::source_location) const { return probs; }

@@ -226,7 +226,7 @@ TEST(Distributions, ErrorsSayWhatIsWrong) {
   for (double end : {double{INFINITY}, 3e38})
     expect_error([&] { Uniform(-end, end); },
                  "Uniform: high - low is not finite; need a range that the dtype can hold");
-  expect_error([] { Bernoulli(0.9).log_prob(7); }, "Bernoulli: a value is not 0 or 1; need what sample() gives");
+  expect_error([] { Bernoulli(0.9).log_prob(7); }, "Bernoulli: a value is not 0 or 1; need 0 or 1, as sample() gives");
   expect_error([] { Bernoulli(0.9).log_prob(full({2}, 0.5)); }, "Bernoulli: a value is not 0 or 1");
   expect_error([] { kl_divergence(Categorical(ones({3})), Categorical(ones({4}))); },
                "kl_divergence: Categoricals of 3 and 4 classes; need equal numbers");

@@ -131,7 +131,8 @@ Tensor Dirichlet::log_prob(const Arg& value) const {
   WEFT_CHECK(v.dim() >= 1 && v.size(-1) == concentration.size(-1), "Dirichlet: value is ", v.type(), "; need [..., ",
              concentration.size(-1), "]");
   check_values(bit_and(all(ge(v, 0.0), -1), lt(abs(sub(sum(v, -1), 1.0)), 1e-6)),
-               "Dirichlet: a value is negative or its sum is not 1; need what sample() gives");
+               "Dirichlet: a value is negative or its sum is not 1; need values of at least 0 with the sum 1, as "
+               "sample() gives");
   return sub(add(sum(xlogy(sub(concentration, 1.0), v), -1), lgamma(sum(concentration, -1))),
              sum(lgamma(concentration), -1));
 }

@@ -27,7 +27,7 @@ struct CompositeRow {
   double roundings = 16;
   bool second = true;       // check second derivatives too
   bool wide = false;        // the result of 16-bit operands is f32 (losses)
-  Real magnitude = 0;       // of the largest intermediate value, if larger than the largest result
+  Real magnitude = 0;       // largest intermediate value, if larger than the largest result
   int stored = 0;           // intermediate roundings to the operands' dtype, besides the last one
   DType least = kBFloat16;  // the result is computed in at most this dtype for any operands: f32 for rope's tables
 };

@@ -31,7 +31,7 @@ Capture* owner_of(const Tensor& t) {
   return nullptr;
 }
 
-// What identifies a tensor: its value in a capture, its node on the tape, or the leaf of its cell.
+// The identity of a tensor: its value in a capture, its node on the tape, or the leaf of its cell.
 using TensorIdentity = std::pair<const void*, int64_t>;
 
 void add_keys(const Graph& g, int32_t id, std::set<TensorIdentity>& keys) {
@@ -88,7 +88,7 @@ bool computed_from(const Tensor& used, const std::set<TensorIdentity>& keys) {
   return false;
 }
 
-// A body has no tape of what was computed before it. As in a captured function, such values are constants inside, but
+// A body has no tape of earlier computations. As in a captured function, such values are constants inside, but
 // the same call outside of the body has other gradients.
 void check_gradients(const char* what, const Body& body, size_t own) {
   const Graph& g = *body.graph;

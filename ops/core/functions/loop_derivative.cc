@@ -232,7 +232,7 @@ class BodySplitter {
   const Graph* g_ = nullptr;
   std::map<Value, int> input_of_;  // inputs of the body -> their number
   std::map<Value, int> root_of_;   // gradients of results -> the number of the result
-  std::vector<Value> gradient_;    // by input of the body; invalid: none
+  std::vector<Value> gradient_;    // index: input of the body; invalid: none
   std::vector<Late> late_;
   std::vector<Value> parts_, missing_, stacked_;
   std::vector<int> shared_;

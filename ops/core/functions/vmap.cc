@@ -367,8 +367,9 @@ class BodyMapper {
     const int64_t rows = x.size(1);
     const TensorOptions numbers{.dtype = kInt64, .device = x.device()};
     const std::string* what = n.attrs.has("what") ? std::get_if<std::string>(n.attrs.find("what")) : nullptr;
+    // Indices select rows of their own example.
     const Tensor at = internal::look_up(index_select_op, arange(rows, numbers), 0, flatten(in[1].t),
-                                        what ? *what : "index_copy: an index is not a row");  // of its own example
+                                        what ? *what : "index_copy: an index is not a row");
     const Tensor first = repeat_interleave(arange(count_, numbers), in[1].t.size(1), 0) * rows;
     const Tensor to = flatten(x, 0, 1), place = at + first, from = flatten(source, 0, 1);
     return {{reshape(dispatch(index_copy_op, {&to, &place, &from}, n.attrs), x.shape()), true}};

@@ -113,7 +113,7 @@ const OpDef check_index_op = {
     .infer = infer_check_index,
     .dims =
         [](const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-          DimMap m = DimMap::pointwise(in.first(1), out);  // of the positions only the type matters
+          DimMap m = DimMap::pointwise(in.first(1), out);  // only the type of the positions matters
           for (size_t i = 1; i < in.size(); ++i) {
             DimFactors whole(static_cast<size_t>(in[i].shape.size()));
             for (size_t d = 0; d < whole.size(); ++d) {

@@ -225,7 +225,7 @@ class StridePhases {
 
   const Tensor& x_;
   const ConvDims& d_;
-  Shape out_, first_, count_;  // by spatial dim: results, the element that phases read first, results of a phase
+  Shape out_, first_, count_;  // spatial dim -> results, the element that phases read first, results of a phase
 };
 
 std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> in) {

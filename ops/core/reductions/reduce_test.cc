@@ -53,7 +53,7 @@ TEST(Reduce, Dtypes) {
   EXPECT_EQ(sum(ones({3}, {.dtype = kBFloat16})).dtype(), kBFloat16);
   EXPECT_EQ(error_of([] { mean(ones({3}, {.dtype = kInt64})); }),
             "mean: got i64; need a floating-point dtype: convert with to(f32)");
-  // 65536 ones overflow f16 before the division: the mean must not.
+  // The sum of the ones overflows f16 before the division; the mean must not.
   EXPECT_EQ(mean(full({1 << 17}, 1, {.dtype = kFloat16})).item<float>(), 1);
 }
 

@@ -15,9 +15,9 @@ inline constexpr int64_t kScoreTileRows = 256, kScoreTileCols = 128;
 struct ScoreTile {
   /// Backward: below attention_tasks(...); tiles of one task come one after another, in a fixed order. Forward: 0.
   int64_t task;
-  int64_t batch, head;  // of q
+  int64_t batch, head;  // batch entry and head of q
   int64_t q0, kv0, rows, cols, ld;
-  float scale;  // of q k^T
+  float scale;  // scale of q k^T
 };
 /// A score_mod: scales a score and modifies it before masking. Called from pool tasks.
 struct ScoreHook {

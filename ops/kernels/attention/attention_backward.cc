@@ -18,7 +18,7 @@ namespace internal {
 namespace {
 
 constexpr int64_t kWantedTasks = 8, kBlockLd = kTileKeys + 16;
-constexpr int64_t kPrivateBytes = 64 << 20;  // of dq of all tasks together, unless one task needs more
+constexpr int64_t kPrivateBytes = 64 << 20;  // limit for dq of all tasks together, unless one task needs more
 constexpr int64_t kLocalBytes = 4 << 20;     // max bytes of per-query scratch private to a worker
 
 /// How the work is split, and offsets into the workspace.

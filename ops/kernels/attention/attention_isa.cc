@@ -338,8 +338,8 @@ void gradient_rows(const GradTile& t) {
             d[r][i] = only(m, x);
             continue;
           }
-          // Forward may have added up q k^T in another order: the score may be an ulp above the maximum, which is a
-          // huge exponent where the score is huge.
+          // Forward may have summed q k^T in another order. A huge score may then exceed the stored maximum by an ulp,
+          // and its exponent would overflow.
           const VF above = at_most_zero(load<VF>(t.scores + from * t.ld + (v + i) * kF) - top);
           p[r][i] = exp2_seen(w_fma(above, scale, -log_sum), m);
           VF kept = p[r][i];

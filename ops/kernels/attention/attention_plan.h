@@ -83,8 +83,8 @@ struct KeyRange {
   int64_t begin, end;
 };
 KeyRange visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows);
-/// One byte per chunk of `unit` keys: whether some query of a batch entry and head of k sees it: [kv_batch, kv_heads,
-/// chunks].
+/// One byte per chunk of `unit` keys, [kv_batch, kv_heads, chunks]: whether some query of the batch entry and head sees
+/// it.
 std::vector<uint8_t> visible_chunks(const Attention& a, const AttentionSizes& s, int64_t unit);
 /// The number of keys that a tile's ranges cover: its work.
 int64_t visible_keys(const Attention& a, const AttentionSizes& s, const RowBlock& rows);

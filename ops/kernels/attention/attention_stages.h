@@ -72,7 +72,7 @@ struct KeepRow {
   uint32_t step, op_id;
   uint64_t first;
   int64_t cols;
-  uint32_t threshold;  // of the upper 24 bits: kept if not below
+  uint32_t threshold;  // bound for the upper 24 bits: kept if not below
   uint8_t* bits;       // kTileKeys bits
 };
 

@@ -47,7 +47,7 @@ struct GemmHooks {
   const GemmFill* b = nullptr;
   /// b in panels of gemm_panel columns: [n / gemm_panel, k, gemm_panel], contiguous and 64-byte aligned. It is not
   /// packed again, and the fill of b does not run. Only for one matrix, and a product of more than 4 rows and more than
-  /// one column. The bits are those of row-major memory.
+  /// one column. Row-major memory gives the same bits.
   const void* panels = nullptr;
   /// c, in f32 and without an epilogue, has sums over earlier k, and the product continues them term after term.
   /// Products over pieces of k (multiples of 64), one after another, give the bits of the whole product (for more than

@@ -90,7 +90,7 @@ AMX_INLINE void load_pairs(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16])
   }
 }
 
-// b's tiles are pairs of k, a's are lines: each is the transpose of the other by pairs.
+// Tiles of b contain pairs of k, tiles of a contain lines; each is the transpose of the other, pair by pair.
 template <bool kPairs>
 void pack(const GemmPack& p) {
   const i64 panels = (p.lines + kPanel - 1) / kPanel, steps = (p.k + kStep - 1) / kStep;

@@ -142,7 +142,7 @@ TEST(FewRows, HaveTheBitsOfARowAloneWithEpilogueAndFill) {
         const Array a = random(t, {s.batch, s.m, s.k}, 1);
         Array b(t, {s.batch, s.k, s.n}, column_major ? Shape{s.n * s.k, 1, s.k} : Shape{s.n * s.k, s.n, 1});
         b.fill_uniform(2, -1, 1);
-        std::vector<std::vector<float>> alone;  // by batch entry and row
+        std::vector<std::vector<float>> alone;  // indices: batch entry and row
         for (int64_t row = 0; row < s.batch * s.m; ++row) {
           StridedView x = first_rows(a, 1), y = b;
           x.shape[0] = y.shape[0] = 1;

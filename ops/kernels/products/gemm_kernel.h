@@ -62,7 +62,7 @@ struct GemmKernel {
   int size;  // bytes of a packed element
   /// Rows and k that `run` reads of an unpacked a are rounded up to multiples of these.
   int direct_m, direct_k;
-  PanelType direct_type;  // of an unpacked a
+  PanelType direct_type;  // type of an unpacked a
   // Products of up to this many rows are computed without packing, and a row has the bits that it has alone: at most
   // kMostFewRows. Not timed: the bits of a program depend on the instruction set alone.
   int few_rows;

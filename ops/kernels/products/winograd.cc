@@ -46,7 +46,7 @@ int64_t stride_of(int64_t rows, int64_t columns) { return (rows * columns + 15) 
 // The tiles of an image [N, H, W, C] with contiguous channels; outside there are zeros.
 struct ImageTiles {
   const StridedView& image;
-  int64_t first_row, first_column;  // of the first tile
+  int64_t first_row, first_column;  // position of the first tile
   int64_t down, across;             // tiles of an image
   const float* zeros;
 

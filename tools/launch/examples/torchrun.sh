@@ -2,7 +2,7 @@
 # torchrun: the same line on each host.   NODES=2 HEAD=host1 JOB_TOKEN_FILE=~/token tools/launch/examples/torchrun.sh
 # HEAD is the first host. JOB_TOKEN_FILE is the path of a file with one secret, equal on all hosts; only you may read it.
 set -u
-program=${PROGRAM:-./train}  # of //models/gpt:train
+program=${PROGRAM:-./train}  # the program //models/gpt:train
 export JOB_FLIGHT=${JOB_FLIGHT:-$PWD/flight.$(date +%s)}
 mkdir -p "$JOB_FLIGHT"
 
@@ -11,7 +11,7 @@ mkdir -p "$JOB_FLIGHT"
 torchrun --no-python --nnodes "${NODES:-1}" --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint "${HEAD:-localhost}:29400" \
   --rdzv_id "${ID:-weft}" "$program" --mesh "${MESH:-dp2}" "$@"
 code=$?
-if ((code)) && [[ -n ${DIAGNOSE:-} ]]; then  # of //tools:diagnose, over the records of all hosts in one folder
+if ((code)) && [[ -n ${DIAGNOSE:-} ]]; then  # //tools:diagnose, over the records of all hosts in one folder
   "$DIAGNOSE" "$JOB_FLIGHT"
 fi
 exit $code

@@ -15,9 +15,9 @@
 namespace weft::planner {
 namespace {
 
-constexpr int64_t kTokens = 16;  // of the captured sequence, at most; all sizes are for one token
+constexpr int64_t kTokens = 16;  // most tokens of the captured sequence; all sizes are for one token
 
-// What is known of a value.
+// The known facts about a value.
 struct Flow {
   bool split = false;     // tp splits it
   bool attended = false;  // it comes from attention, elementwise
@@ -245,11 +245,11 @@ class Reader {
   const Graph& g_;
   const int64_t tokens_;
   ModelShape& shape_;
-  std::vector<Flow> flows_;                  // by node
-  std::vector<char> chooses_;                // by node
-  std::map<int32_t, int> layer_of_product_;  // by node
-  std::string layer_;                        // of the last product
-  std::vector<Value> sources_;               // by product of this layer: the value that it reads
+  std::vector<Flow> flows_;                  // index: node
+  std::vector<char> chooses_;                // index: node
+  std::map<int32_t, int> layer_of_product_;  // key: node
+  std::string layer_;                        // layer of the last product
+  std::vector<Value> sources_;               // product of this layer -> the value that it reads
 };
 
 }  // namespace

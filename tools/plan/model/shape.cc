@@ -16,7 +16,7 @@ double d(int64_t n) { return static_cast<double>(n); }
 // Layers with equal parameters are equal. The number of layers like each of the first layers of a model: 0 for a layer
 // like an earlier one.
 std::vector<int64_t> layers_of_kinds(const nn::LanguageModel& model) {
-  std::map<std::string, std::string> kinds;  // by layer: the rest of the names, and shapes
+  std::map<std::string, std::string> kinds;  // layer -> the rest of the names, and shapes
   std::vector<std::string> order;
   for (const auto& [name, parameter] : model.named_parameters())
     if (const std::string layer = layer_of(name); !layer.empty()) {

@@ -22,7 +22,7 @@ struct Product {
   int64_t experts = 0;    // number of weights; 0: one weight for all tokens
   int64_t kv = 0;         // the part of `out` that is keys and values of attention
   bool attended = false;  // kRows: attention comes before it
-  bool bias = false;      // with kv: each column of the result has one
+  bool bias = false;      // each column of the result has a bias (kv)
   double weights() const;
 };
 
@@ -35,7 +35,7 @@ struct Move {
 /// Equal layers.
 struct Block {
   int64_t layers = 1;
-  int64_t parameters = 0;  // of one layer
+  int64_t parameters = 0;  // parameters of one layer
   std::vector<Product> products;
   std::vector<Move> moves;
   int64_t attended = 0;  // columns of queries that attention reads
@@ -47,7 +47,7 @@ struct Block {
 
 struct ModelShape {
   std::string name;    // name of the preset or file
-  std::string family;  // of models/, or of the model that a file is like
+  std::string family;  // family in models/, or of the model that a file is like
   int64_t vocab = 0, context = 0, dim = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool tied = false;               // the head shares the embedding
   int64_t positions = 0;           // rows of a learned table
@@ -55,11 +55,11 @@ struct ModelShape {
   std::vector<Block> blocks = {};  // in order
 
   int64_t layers() const;
-  int64_t experts() const;  // of a layer; 0: none
+  int64_t experts() const;  // experts of a layer; 0: none
   int64_t top_k() const;
   int64_t table_parameters() const { return vocab * dim; }
   int64_t parameters() const;
-  int64_t expert_parameters() const;  // of all layers
+  int64_t expert_parameters() const;  // parameters of all layers
   /// The parameters that multiply a token: without embedding look-ups, positions, norms and biases, and only chosen
   /// experts.
   double multiplying_parameters() const;

@@ -73,9 +73,8 @@ std::string what_if_text(const InferenceWorkload& s, const std::vector<Inference
                     seconds_text(c.decode.seconds), fixed(1 / c.decode.seconds, 1), fixed(c.tokens_per_second(), 0),
                     c.decode.bound, seconds_text(at_common), fixed(1 / at_common, 1)});
   }
-  return profiler::table_text(rows) +
-         str_cat("step and tokens/s: of as many sequences as fit, each row its own number, and at ", common,
-                 " sequences; at the end of the context\n");
+  return profiler::table_text(rows) + str_cat("step and tokens/s: with the sequences that fit in each row, and at ",
+                                              common, " sequences; at the end of the context\n");
 }
 
 // "693 TFLOP/s, 3 TB/s, 231 operations per byte".
@@ -94,7 +93,7 @@ std::string inference_report(const InferenceWorkload& s, double usd, const std::
   std::string text = str_cat(s.model.name, ": ", fixed(static_cast<double>(s.model.parameters()) / 1e9, 2),
                              " B parameters, ", bytes_text(one.weights), "; ", s.gpus, " x ", m.name,
                              needed == 0        ? "; no number of GPUs holds a sequence"
-                             : s.gpus == needed ? ", as many as needed"
+                             : s.gpus == needed ? ", the number needed"
                                                 : str_cat("; GPUs needed: ", needed),
                              "; ", bytes_text(s.usable_memory()), " usable of ", bytes_text(s.memory()),
                              "; prompts of ", s.prompt, " tokens, ", s.generated, " generated\n");

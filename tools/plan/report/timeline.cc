@@ -23,7 +23,7 @@ struct Line {
 };
 
 struct Lines {
-  Workload drawn, whole;  // with a few layers; with all layers
+  Workload drawn, whole;  // a few layers; all layers
   std::vector<Line> all;
 };
 

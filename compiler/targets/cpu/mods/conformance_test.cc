@@ -39,7 +39,7 @@ constexpr int64_t kLengths[] = {1, 17, 127, 129, 1000};
 constexpr int64_t kDims[] = {8, 40, 64, 80, 96, 128, 192, 256};
 constexpr int64_t kValueDims[] = {0, 24, 65};  // 0: the same as k
 constexpr std::array<int64_t, 2> kHeads[] = {{1, 1}, {2, 2}, {6, 2}, {3, 1}, {6, 1}, {8, 1}, {16, 2}};
-constexpr std::array<int64_t, 2> kBatches[] = {{1, 1}, {2, 2}, {2, 1}};  // of q, of k and v
+constexpr std::array<int64_t, 2> kBatches[] = {{1, 1}, {2, 2}, {2, 1}};  // batches of q, and of k and v
 
 // Sizes of block masks, queries by keys; 0: the mask without blocks.
 constexpr std::array<int64_t, 2> kBlockSizes[] = {{0, 0}, {128, 128}, {64, 64}, {64, 192}};

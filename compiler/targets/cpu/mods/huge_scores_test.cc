@@ -232,7 +232,7 @@ TEST(HugeScores, AreVerified) {
         return testing::error_of([&] { check->compare(*operation, node, false, call.operands, got); }).empty();
       };
       EXPECT_TRUE(passes(right));
-      // One element of a masked row: what the sums of probabilities that are all infinite or all 0 give, and an error.
+      // Wrong values of an element of a masked row: sums of probabilities that are all infinite or all 0, and an error.
       for (double wrong : {std::nan(""), 0., 1.25}) {
         std::vector<double> values = right[0].to(kFloat64).to_vector<double>();
         values[0] = wrong == 1.25 ? values[0] * wrong : wrong;

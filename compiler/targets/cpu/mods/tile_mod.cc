@@ -35,8 +35,8 @@ constexpr int kTables = 7;
 /// Some outputs of a tile's graph, as one kernel.
 struct TileKernel {
   std::shared_ptr<FusedKernel> kernel;  // null: every output is an unchanged operand
-  std::vector<int32_t> inputs;          // by operand of the kernel: operand of the tile's graph
-  std::vector<int32_t> source;          // by output: result of the kernel, or -1 - operand of the tile's graph
+  std::vector<int32_t> inputs;          // operand of the kernel -> operand of the tile's graph
+  std::vector<int32_t> source;          // output -> result of the kernel, or -1 - operand of the tile's graph
   bool overwrites = false;              // result 0 may overwrite the scores (forward) or the gradients
 };
 

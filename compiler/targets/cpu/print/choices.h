@@ -27,8 +27,8 @@ const loop_ir::KernelSegment* fetching_loop(const loop_ir::Kernel& k);
 /// store's own.
 const loop_ir::KernelSegment* loop_before(const loop_ir::Kernel& k, const loop_ir::Instr& store);
 
-/// An elementwise kernel with large results, whose operations between a load and a store are too many for the hardware
-/// prefetcher to see the next load in time.
+/// An elementwise kernel with large results and long arithmetic between load and store: the hardware prefetcher sees
+/// the next load too late.
 bool fetches_ahead(const loop_ir::Kernel& k);
 
 /// A store of whole cache lines. If the result is large, they may be written to memory without being read first.

@@ -499,7 +499,7 @@ class KernelPrinter : TextLines {
   bool across_, tiled_, wide_;
   std::string far_end_;
   int vectors_, lane_axis_, loop_axis_;
-  std::vector<char> fixed_;  // by instruction: emitted before the loop over outer points
+  std::vector<char> fixed_;  // instruction -> emitted before the loop over outer points
   bool before_points_ = false;
 };
 

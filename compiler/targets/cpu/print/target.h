@@ -15,7 +15,7 @@ struct PrintTarget {
   int lanes;           // per vector; 1: no vectors
   int vectors_a_step;  // vectors per step of kAcross kernels that keep no scratch rows
 
-  const char* type[5];     // by loop_ir::Type
+  const char* type[5];     // index: loop_ir::Type
   const char* wide[5];     // the same, in kernels that are one long chain
   const char* memory[10];  // element types in memory by DType: f32 f64 bf16 f16 i64 i32 i16 i8 u8 bool
   const char* head;        // {f}: opens the function
@@ -36,12 +36,12 @@ struct PrintTarget {
   const char *far, *put_far, *far_end;
   const char* column;  // {p} combined with {v}
 
-  const char *tiles, *tiles_end;    // around outer points and parts of L, if an operand is transposed; or empty
-  const char *transposed, *line;    // of operand {p}, elements {m}: its copied tile; the tile's line at {n} points
-  const char *fetch, *fetch_to;     // {p}, which is read soon, or written soon unless {f}: prefetch it
-  const char *along, *along_end;    // a loop over L
-  const char *along_wide, *now;     // a loop over L in a long chain; {x}, computed before the code that follows
-  const char *blocks, *blocks_end;  // a loop over L with reductions
+  const char *tiles, *tiles_end;          // around outer points and parts of L, if an operand is transposed; or empty
+  const char *transposed, *line;          // the copied tile of operand {p}, elements {m}; the tile's line at {n} points
+  const char *fetch, *fetch_to;           // {p}, which is read soon, or written soon unless {f}: prefetch it
+  const char *along, *along_end;          // a loop over L
+  const char *along_wide, *now;           // a loop over L in a long chain; {x}, computed before the code that follows
+  const char *blocks, *blocks_end;        // a loop over L with reductions
   const char *instances, *instances_end;  // the instances of a kAcross kernel, {n} lanes each
   const char *vectors, *vectors_end;      // the vectors of an instance; empty: an instance is one vector
   const char *across, *across_end;        // a loop over K with reductions

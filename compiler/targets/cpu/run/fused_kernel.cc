@@ -383,7 +383,7 @@ void FusedKernel::run_split(const FusedOperands& x) const {
       fill_nothing(p.rd, x.out[p.output]);
       continue;
     }
-    const int64_t rows = points_ / lowered_.joined, blocks = lowered_.joined * blocks_;  // of each row
+    const int64_t rows = points_ / lowered_.joined, blocks = lowered_.joined * blocks_;  // blocks of each row
     for (int64_t o = 0; o < rows; ++o) {
       char* row = all + o * blocks * p.size;
       combine_blocks(p.rd, dtype_of(p.type), row, p.size, blocks, 1);

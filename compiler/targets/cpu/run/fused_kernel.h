@@ -14,7 +14,7 @@ namespace weft::internal {
 
 /// The memory of one launch.
 struct FusedOperands {
-  void* const* ptr = nullptr;            // by binding: the element at position 0 of all axes
+  void* const* ptr = nullptr;            // binding -> the element at position 0 of all axes
   std::span<const StridedView> in, out;  // operands and results of the node
   void* workspace = nullptr;             // workspace_bytes(), 64-byte aligned
   int32_t* bad = nullptr;                // set by run(): becomes 1 where an index is out of range
@@ -26,7 +26,7 @@ class FusedKernel;
 struct FusedDot {
   Ref<Graph> main;                         // where Lowered::dot is
   loop_ir::Prologue prologue[2];           // without body: from memory
-  std::shared_ptr<FusedKernel> kernel[2];  // of the prologues
+  std::shared_ptr<FusedKernel> kernel[2];  // kernels of the prologues
 };
 
 /// Operand or result `index` of the node, from `offset` (elements) on; index < 0: bound by the kernel itself.
@@ -62,7 +62,7 @@ class FusedKernel final : public HostOperation {
   void run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const override;
 
  private:
-  struct Accumulator {  // of one column or partial slot
+  struct Accumulator {  // one column or partial slot
     loop_ir::Type type = loop_ir::Type::f32;
     kernels::Rd rd{};
     int32_t output = 0;
@@ -100,7 +100,7 @@ class FusedKernel final : public HostOperation {
 
   std::vector<int64_t> strides_;                 // [operands][axes]
   std::vector<int64_t> index_strides_;           // [operands]
-  std::vector<Accumulator> columns_, partials_;  // by slot
+  std::vector<Accumulator> columns_, partials_;  // index: slot
   int64_t points_ = 0, lanes_ = 0, blocks_ = 0;
   bool any_part_of_lanes_ = false;
   double cost_ = 0;               // bytes, arithmetic counted in bytes too

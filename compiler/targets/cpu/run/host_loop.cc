@@ -127,7 +127,7 @@ class HostLoop final : public HostOperation {
 
   const LoopCalls loop_;
   std::vector<std::string> rounds_less_;
-  size_t first_view_ = 0;  // of the calls of an iteration
+  size_t first_view_ = 0;  // first view of the calls of an iteration
   std::vector<std::shared_ptr<Operation>> operations_;
 };
 

@@ -77,7 +77,7 @@ class HostReplay final : public Replay {
   const std::span<const StepCall> calls_;
   const int32_t commit_point_;
   const std::function<void()> agree_;
-  std::vector<const HostOperation*> operations_;  // of the calls
+  std::vector<const HostOperation*> operations_;  // operations of the calls
   size_t at_ = 0;
 };
 

@@ -128,7 +128,7 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
     ScalarPrinter printer(*g, in, 0, 1, "score_mod");
     const std::string result = printer.output(0);
     r.text = str_cat(
-        "/// The gradient of the score, from that of the modified score.\nW_WORD float score_mod_grad(const "
+        "/// The gradient of the score, from the gradient of the modified score.\nW_WORD float score_mod_grad(const "
         "AttentionParams& p, float score, float grad, ",
         kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
   }

@@ -11,7 +11,7 @@ namespace weft::cuda {
 
 /// How the gradient of one read of a learned table reaches the table.
 struct ModRead {
-  int table = 0;  // of the score's tables
+  int table = 0;  // index of the score's table
   /// Whether the position in the table depends on queries, on keys, or only on their distance (diagonal).
   bool rows = false, cols = false, diagonal = false;
 };

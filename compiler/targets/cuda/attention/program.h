@@ -30,7 +30,7 @@ struct AttentionMap {
 };
 
 struct AttentionLaunch {
-  int kernel = 0;  // of AttentionProgram::kernels()
+  int kernel = 0;  // index in AttentionProgram::kernels()
   Grid grid;
   AttentionParams params{};
   /// If not empty: the kernel's parameters are `params`, padded to 64 bytes, then these maps encoded, 128 bytes each.
@@ -77,10 +77,10 @@ class AttentionProgram {
   AttentionKernelOptions options_;
   bool backward_ = false;
   MaskDeps mask_deps_;                // for a mask without lists
-  std::vector<AttentionSpec> specs_;  // by kernel
+  std::vector<AttentionSpec> specs_;  // index: kernel
   std::vector<AttentionPart> parts_;
   std::vector<Kernel> kernels_;
-  std::vector<int> finish_;  // of each learned table
+  std::vector<int> finish_;  // index: learned table
 };
 
 }  // namespace weft::cuda

@@ -36,7 +36,7 @@ struct AttentionSpec {
   bool dropout = false, places = false, paged = false, wide = false;
   Ref<Graph> score, mask;  // null: none
   std::vector<TensorType> score_tables, mask_tables;
-  int64_t fixed_tables = 0;  // of the score's tables, as in ops/attention/record.h
+  int64_t fixed_tables = 0;  // fixed tables of the score, as in ops/attention/record.h
 
   // The tiles of one kernel.
   int row_tiles = 2, warps = 4, block_n = 64, stages = 2, value_cols = 64;

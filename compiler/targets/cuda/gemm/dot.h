@@ -13,7 +13,7 @@ namespace weft::cuda {
 struct DotOperand {
   bool copy = false;  // copied to scratch first: dims in `order`, contiguous
   Shape order;        // a: batch, free, contracted; b: batch, contracted, free
-  int64_t bytes = 0;  // of the copy
+  int64_t bytes = 0;  // size of the copy
 };
 
 struct Dot {

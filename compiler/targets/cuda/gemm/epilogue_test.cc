@@ -152,7 +152,7 @@ TEST(Epilogue, BitsThatMustNotChange) {
 
 TEST(Epilogue, WhatIsNone) {
   auto none = [](const Body& body) { EXPECT_FALSE(match(kBFloat16, body)); };
-  none([](Inputs x) { return std::vector{gelu(product(x))}; });  // by erf
+  none([](Inputs x) { return std::vector{gelu(product(x))}; });  // gelu by erf
   none([](Inputs x) { return std::vector{silu(product(x))}; });
   none([](Inputs x) { return std::vector{relu(product(x))}; });
   none([](Inputs x) { return std::vector{product(x) * x[3]}; });

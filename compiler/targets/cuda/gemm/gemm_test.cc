@@ -238,8 +238,9 @@ TEST(Gemm, CompilesWithinLimits) {
     add(experts(GroupedBy::rows, t));
     add(experts(GroupedBy::contraction, t));
   }
-  add(experts(GroupedBy::rows, kBFloat16, 255, 190));           // nothing is vectorised
-  GroupedGemm transposed = experts(GroupedBy::rows, kFloat16);  // terms of b are contiguous: the product of a gradient
+  add(experts(GroupedBy::rows, kBFloat16, 255, 190));  // nothing is vectorised
+  // b is contiguous along the summed dim, as in the product of a gradient.
+  GroupedGemm transposed = experts(GroupedBy::rows, kFloat16);
   transposed.b_k = 1;
   transposed.b_n = 192;
   add(transposed);

@@ -17,7 +17,7 @@ struct Kernel {
   int least_sm = 80;        // required compute capability, times 10
   bool only_sm90a = false;  // WGMMA, TMA multicast, setmaxnreg: for sm_90a only
   int max_registers = 255;  // limit for the compiled kernel; more is a defect of its generator
-  int least_registers = 0;  // with fewer, a block lacks registers for setmaxnreg.inc, which then waits for ever
+  int least_registers = 0;  // minimum; below it a block lacks registers for setmaxnreg.inc, which then waits for ever
   int max_spill_bytes = 0;  // expected by tests
 };
 

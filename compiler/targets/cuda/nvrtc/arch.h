@@ -24,7 +24,7 @@ inline bool runs_on(const Kernel& k, Arch a) { return k.only_sm90a ? a == Arch{9
 /// Bytes of shared memory (CUDA C++ programming guide, technical specifications per compute capability).
 struct SharedLimits {
   int block = 0;           // per block, with opt-in
-  int multiprocessor = 0;  // of all blocks on one multiprocessor
+  int multiprocessor = 0;  // limit for all blocks on one multiprocessor
   int reserved = 1024;     // reserved by the system from each block's share of the multiprocessor
 };
 SharedLimits shared_limits(int sm);

@@ -20,7 +20,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr std::string_view kFormat = "weft cubin 1";  // of cached files and of the text around a kernel
+constexpr std::string_view kFormat = "weft cubin 1";  // format of cached files and of the text around a kernel
 constexpr int64_t kMaxCacheBytes = int64_t{256} << 20;
 constexpr const char* kPreludeName = "prelude.cuh";
 

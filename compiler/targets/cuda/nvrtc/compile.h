@@ -20,7 +20,7 @@ namespace weft::cuda {
 struct Cubin {
   std::string bytes;  // ELF, for cuModuleLoadData
   Usage usage;
-  std::string log;  // of the compiler: warnings and ptxas's figures
+  std::string log;  // log of the compiler: warnings and ptxas's figures
 };
 using CubinPtr = std::shared_ptr<const Cubin>;
 

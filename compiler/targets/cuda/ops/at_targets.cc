@@ -1,5 +1,5 @@
 // Sums and copies at indices, in the order of the CPU and without atomics. Entries are sorted by target, so that the
-// entries of one target form a run. In short runs, each thread sums a few columns of a target. A block (on lines: a
+// entries of one target form a run. In short runs, each thread sums a few columns of a target. A block (for lines, a
 // warp) sums a long run: its threads load rows while each column is summed in order. So a run of any length costs about
 // the latency of one addition (4 cycles) per row.
 #include "compiler/targets/cuda/ops/families.h"

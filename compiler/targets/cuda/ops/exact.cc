@@ -154,7 +154,7 @@ W_KERNEL {
 }
 )";
 
-// One thread for each place of the order where a target starts, and for each column.
+// One thread for each pair of a column and a position in the sorted order where a new target starts.
 constexpr std::string_view kAdd = R"(
 W_KERNEL {
   W_EACH(int64, task, p.tasks);

@@ -12,7 +12,7 @@ struct OperationRequest {
   const OpDef& op;
   const Attrs& attrs;
   std::span<const StridedView> in, out;
-  int alignment = 16;  // of addresses
+  int alignment = 16;  // alignment of addresses
 };
 
 /// Adds the launches of a node. False if there are none for these types.

@@ -9,7 +9,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr size_t kMostParameters = 4096;  // of a launch
+constexpr size_t kMostParameters = 4096;  // bytes of a launch's parameters
 
 }  // namespace
 

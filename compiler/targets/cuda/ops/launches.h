@@ -15,7 +15,7 @@ namespace weft::cuda {
 /// The memory to which an address parameter points.
 struct MemoryAddress {
   enum AddressKind { kIn, kOut, kWorkspace, kBad } kind = kIn;
-  int index = 0;      // of the operand or result
+  int index = 0;      // index of the operand or result
   int64_t bytes = 0;  // from element 0, or from the start of the workspace
 };
 inline MemoryAddress operand_address(int i, int64_t bytes = 0) { return {MemoryAddress::kIn, i, bytes}; }

@@ -132,7 +132,7 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
   int64_t from = at, into = other;
   while (tiles > 1) {
     const int64_t pairs = (tiles + 1) / 2, kept = std::min(keep, 2 * run);
-    const int64_t last = length - 2 * (pairs - 1) * run;  // of the last pair
+    const int64_t last = length - 2 * (pairs - 1) * run;  // length of the last pair
     const int64_t length_to = (pairs - 1) * kept + std::min(kept, last), chunks = (kept + 7) / 8;
     Text t("sort_merge", true);
     t.types(kEntryTypes)

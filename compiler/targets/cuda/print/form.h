@@ -15,11 +15,11 @@ struct Loop {
 
 struct Form {
   const loop_ir::Kernel* kernel = nullptr;
-  std::vector<int> same;      // by instruction: the first one with the same value
+  std::vector<int> same;      // instruction -> the first one with the same value
   std::vector<Loop> loops;    // in order; only the last has columns and stores
   std::vector<int> last;      // stores outside loops, after all loops
-  std::vector<int> stage;     // by instruction: the loop before which it can be computed, or in which (if in_loop)
-  std::vector<bool> outside;  // by instruction: needed outside loops
+  std::vector<int> stage;     // instruction -> the loop before which it can be computed, or in which (if in_loop)
+  std::vector<bool> outside;  // instruction -> needed outside loops
   const loop_ir::Instr& at(int id) const { return kernel->instrs[same[id]]; }
   /// Whether it is computed at each position of a loop.
   bool in_loop(int id) const { return in_loop(at(id).level) && at(id).op != loop_ir::Op::kReduce; }

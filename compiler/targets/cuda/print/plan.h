@@ -11,7 +11,7 @@
 // - columns: sums over rows. Alone (column_sums), a thread has one of 16 classes of 1024 rows, for neighbouring
 //   columns. Together with sums along rows, a thread block has a class and copies its rows to shared memory in batches
 //   (staged_columns; columns if they do not fit). A second kernel combines the classes.
-// - across: sums along an axis other than the lane axis: 16 x 32 threads, or one thread for at most 16 steps.
+// - across: sums along an axis other than the lane axis, with 16 x 32 threads, or one thread for at most 16 steps.
 // - split: few long rows. A half warp takes each block of 1024, which is copied to shared memory. A second kernel
 //   combines neighbouring blocks.
 //
@@ -46,7 +46,7 @@ struct KernelTextOptions {
   bool notes = true;         // adds operand names, the user's ops and lines, and the cost to the text as comments
   bool wide = false;         // 64-bit positions even if 32 bits suffice (for tests)
   bool approximate = false;  // f32 functions by the hardware's approximations (approximations.inc)
-  std::string symbol;        // of the kernels; empty: their names, or "kernel" if there are no notes
+  std::string symbol;        // symbol of the kernels; empty: their names, or "kernel" if there are no notes
 };
 
 /// An address that the caller writes into the parameters of a launch.

@@ -45,7 +45,7 @@ class StageWriter : protected KernelWriter {
   std::vector<int> staged() const;
   std::vector<int> unstaged(const std::vector<int>& ids) const;
 
-  /// Prints the values of a part at position l, and keeps those that later parts need.
+  /// Prints the values of a part at position l, and keeps the values for later parts.
   void lane_values(const StagePart& part);
   /// Declares the vectors at l0 of loads (in_vectors_). kept: and of values that an earlier part kept.
   void load_vectors(const std::vector<int>& ids, bool kept = false);

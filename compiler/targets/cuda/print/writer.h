@@ -169,8 +169,8 @@ class KernelWriter : public codegen::TextLines {
 
 /// The values that loops keep in registers: arrays of `steps` values per thread.
 struct Arrays {
-  std::vector<bool> kept;                 // by instruction
-  std::vector<std::vector<int>> compute;  // by loop: the values that it computes itself, in order
+  std::vector<bool> kept;                 // index: instruction
+  std::vector<std::vector<int>> compute;  // loop -> the values that it computes itself, in order
 };
 /// Uses at most `budget` registers for arrays of `steps`; otherwise no arrays.
 Arrays choose_arrays(const Form& form, int steps, int budget);

@@ -68,7 +68,7 @@ void BatchOperation::enqueue(std::span<const BatchMember> members, Stream& strea
   for (size_t l = 0; l < kernels_.size(); ++l) {
     const size_t bytes = sizes[0][l].parameter_bytes, most = most_[l];
     for (size_t from = 0, n = 0; from < members.size(); from += n) {
-      uint64_t blocks = 0;  // of one launch: at most 2^31 - 1
+      uint64_t blocks = 0;  // blocks of one launch: at most 2^31 - 1
       for (n = 0; n < std::min(most, members.size() - from); ++n)
         if (blocks += sizes[from + n][l].grid.x; n > 0 && blocks > INT32_MAX) break;
       std::memset(parameters, 0, sizeof parameters);

@@ -34,7 +34,7 @@ class BatchOperation final : public DeviceOperation {
  private:
   std::vector<Kernel> kernels_;
   std::vector<Function> functions_;
-  std::vector<size_t> most_;  // by kernel: members of a launch
+  std::vector<size_t> most_;  // kernel -> members of a launch
 };
 
 }  // namespace weft::cuda

@@ -482,7 +482,7 @@ std::unique_ptr<DeviceOperation> fused_product_operation(const char* name, const
   for (const StridedView& v : inputs) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
   const Shape& product = n.outputs[0].shape;
-  int64_t row = loop_ir::row_elements(main, n);  // of the tile
+  int64_t row = loop_ir::row_elements(main, n);  // row of the tile
   const int64_t rows = product.numel() / std::max<int64_t>(1, row);
   if (by_library) lower.tile_row = row = weft::internal::padded_distance(row, itemsize(kFloat32), kTensorCoreAlignment);
   const loop_ir::Lowered low = loop_ir::lower_group(main, in_layouts, out_layouts, lower);

@@ -53,7 +53,7 @@ class GroupLaunches {
     int64_t offset = 0;
   };
   std::vector<One> launches_;
-  std::vector<OperandSource> sources_;  // by operand of the kernels
+  std::vector<OperandSource> sources_;  // index: operand of the kernels
   int64_t scratch_bytes_ = 0;
   bool checks_ = false;
 };

@@ -14,7 +14,7 @@ namespace {
 // Where a value is stored.
 struct ValueBuffer {
   enum BufferKind : uint8_t { kNone, kIn, kOut, kScratch } kind = kNone;
-  int index = 0;       // of the operand or result
+  int index = 0;       // index of the operand or result
   int64_t offset = 0;  // in bytes
 };
 

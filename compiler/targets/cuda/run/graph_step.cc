@@ -125,7 +125,7 @@ std::vector<void*> GraphStep::addresses_of(const CaptureUnit& unit) const {
 // writes memory read by the call.
 std::vector<GraphStep::CaptureUnit> GraphStep::make_units() const {
   std::vector<CaptureUnit> units;
-  std::vector<Touched> touched;  // by unit
+  std::vector<Touched> touched;  // index: unit
   std::map<int, size_t> open;
   for (size_t i = 0; i < calls_.size(); ++i) {
     const StepCall& c = calls_[i];

@@ -60,7 +60,7 @@ class GraphStep {
   };
   struct Captured {
     int kernel = 0, kernels = 0;  // its kernels in the graph: index of the first, and number
-    bool renameable = false;      // it queued nothing but kernels of ours
+    bool renameable = false;      // all queued work is kernels of Weft
     std::vector<void*> addresses;
   };
   // The addresses of a call, in `memory`.
@@ -81,9 +81,9 @@ class GraphStep {
   bool graphs_;
   std::optional<GraphReplay> graph_;
   std::vector<CaptureUnit> units_;
-  std::vector<Captured> captured_;                          // by unit
-  std::vector<int> keys_;                                   // by call: a number for its batch_key, -1: none
-  std::map<int, std::unique_ptr<BatchOperation>> batches_;  // by key
+  std::vector<Captured> captured_;                          // index: unit
+  std::vector<int> keys_;                                   // call -> a number for its batch_key, -1: none
+  std::map<int, std::unique_ptr<BatchOperation>> batches_;  // key: number in keys_
   void* scratch_ = nullptr;                                 // workspaces of a unit of several calls
   int64_t scratch_bytes_ = 0;
   size_t at_ = 0;

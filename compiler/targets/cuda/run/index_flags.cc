@@ -102,7 +102,7 @@ void IndexFlags::judge(GpuFlags& g, const BadIndex* found, int64_t n, const Writ
   for (int64_t i = 0; i < n; ++i) {
     if (!found[i].raised) continue;
     g.clear();
-    // All of them: later launches ran too, with its wrong result.
+    // All cells are torn: later launches ran too, with the wrong result.
     for (const auto& cells : writes)
       for (const Ref<Cell>& c : *cells) c->torn = true;
     const auto& [op, where] = g.names[i];

@@ -13,7 +13,7 @@ namespace weft::cuda {
 struct AllWrites {
   Mutex mutex;
   std::vector<QueuedWrites*> steps WEFT_GUARDED_BY(mutex);
-  std::vector<std::pair<int, const QueuedWrites*>> last WEFT_GUARDED_BY(mutex);  // by GPU, the step queued last
+  std::vector<std::pair<int, const QueuedWrites*>> last WEFT_GUARDED_BY(mutex);  // GPU and the step queued last on it
 
   static AllWrites& get() {
     static auto* all = new AllWrites;

@@ -112,7 +112,7 @@ class CudaReplay final : public Replay {
   GraphStep step_;
 };
 
-// A library sums these; loop_ir::is_product is true only for the products whose epilogue can be a kernel of ours.
+// A library sums these; loop_ir::is_product is true only for the products whose epilogue can be a kernel of Weft.
 bool is_product(const Node& n) { return n.op->is(kProduct); }
 
 }  // namespace

@@ -208,7 +208,7 @@ def evaluate(op, row, sample, wide):
     """Results and gradients: in f64 (wide), or in the dtypes of the sample."""
     import torch
     from make_fixtures import flatten, weights
-    leaves = {}  # by tensor of the sample
+    leaves = {}  # key: tensor of the sample
 
     def copy(t):
         c = t.detach().double() if wide and t.is_floating_point() else t.detach().clone()

@@ -1,4 +1,4 @@
-// For tests: kernels built by hand, memory for them filled from a seed, and two ways to run them: with the interpreter,
+// Kernels built by hand for tests, memory for them filled from a seed, and two ways to run them: with the interpreter,
 // or as compiled text of a target. Outcomes are compared bit by bit (all NaNs are equal).
 #pragma once
 #include <functional>
@@ -46,12 +46,12 @@ struct KernelCase {
   std::string name;
   loop_ir::Kernel kernel;
   std::vector<int64_t> extents;
-  std::vector<std::vector<int64_t>> strides;  // by operand and axis
+  std::vector<std::vector<int64_t>> strides;  // indices: operand and axis
   std::vector<double> params;
   int seed = 1;
   bool extremes = true;                     // inputs include NaN, infinities, denormals and other extremes
-  std::vector<int64_t> index_strides = {};  // by operand, for indexed ones
-  std::vector<int64_t> index_extents = {};  // by operand: the extent of its indexed dim
+  std::vector<int64_t> index_strides = {};  // index: operand, for indexed ones
+  std::vector<int64_t> index_extents = {};  // operand -> extent of its indexed dim
 
   /// Makes outputs dense and row-major over the axes that they have, and kAny inputs dense in the reverse order.
   void lay_out();

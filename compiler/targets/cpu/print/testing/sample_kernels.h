@@ -1,4 +1,4 @@
-// For tests: kernels like those that groups of real models produce.
+// Kernels for tests, as groups of real models produce them.
 #pragma once
 #include "compiler/targets/cpu/print/testing/kernel_case.h"
 

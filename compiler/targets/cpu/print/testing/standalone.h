@@ -10,11 +10,11 @@ namespace weft::codegen {
 
 /// The launch arguments of a kernel, without memory.
 struct StandaloneLaunch {
-  std::vector<int64_t> extents;               // by axis
-  std::vector<std::vector<int64_t>> strides;  // by operand and axis, elements
+  std::vector<int64_t> extents;               // index: axis
+  std::vector<std::vector<int64_t>> strides;  // elements; indices: operand and axis
   std::vector<double> params;
-  std::vector<int64_t> index_strides = {};  // by operand, for indexed ones
-  std::vector<int64_t> index_extents = {};  // by operand: the extent of its indexed dim
+  std::vector<int64_t> index_strides = {};  // index: operand, for indexed ones
+  std::vector<int64_t> index_extents = {};  // operand -> extent of its indexed dim
 };
 
 /// The text of the program. Its inputs come from a fixed generator, or from a file given as its argument: the elements

@@ -16,10 +16,10 @@ struct EmulatedCase {
   DType type = kBFloat16;
   const char* mask = "none";
   const char* score = "none";
-  std::array<int64_t, 2> blocks = {0, 0};  // of a block mask; 0: the mask without blocks
+  std::array<int64_t, 2> blocks = {0, 0};  // block sizes of a block mask; 0: the mask without blocks
   bool backward = false;
   bool wide = false;
-  int64_t fixed_tables = 0;  // of backward
+  int64_t fixed_tables = 0;  // fixed tables of backward
   /// V holds infinity and NaN at some keys in its second half. Only rows that see one of these keys may be affected.
   bool dirty_values = false;
   uint64_t seed = 1;

@@ -35,7 +35,7 @@ std::string_view section_of(std::string_view cubin, std::string_view prefix) {
 std::string overlap_opcodes(std::string_view cubin) {
   constexpr uint64_t kMufu = 0x308, kWarpgroup = 0x9c5, kLdl = 0x983, kStl = 0x387;
   constexpr uint64_t kHgmma = 0x9f0, kHgmmaOfRegisters = 0xdf0;  // where the first operand is
-  const std::string_view text = section_of(cubin, ".text.");     // of the first kernel
+  const std::string_view text = section_of(cubin, ".text.");     // text of the first kernel
   std::string out;
   for (uint64_t at = 0; at < text.size(); at += 16) {
     const auto word = read_at<uint64_t>(text, at);

@@ -15,7 +15,7 @@ using loop_ir::StrideKind;
 
 constexpr int kThreads = 256;
 constexpr int kThreadsOfMultiprocessor = 2048;
-constexpr int kLight = 40;  // with at most this many operations per point, a thread may take several vectors at once
+constexpr int kLight = 40;       // most operations per point for which a thread may take several vectors at once
 constexpr int kBlocksEach = 32;  // thread blocks per multiprocessor in a grid
 
 class Flat : KernelWriter {

@@ -12,7 +12,7 @@ namespace weft::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kManyBytes = 66 * 1024;  // of shared memory per thread block
+constexpr int64_t kManyBytes = 66 * 1024;  // shared memory per thread block
 
 int64_t blocks_of(int64_t n) { return (n + kReduceBlock - 1) / kReduceBlock; }
 

@@ -21,7 +21,7 @@ struct CudaCase {
   bool approximate = false;  // KernelTextOptions::approximate: no longer the interpreter's bits
   int multiprocessors = 132;
   bool in_place = false;          // results overwrite inputs as Lowered::overwrites allows (the first input for each)
-  std::vector<int64_t> in_below;  // by input: its integers are in [0, below); 0: any small integers
+  std::vector<int64_t> in_below;  // input -> its integers are in [0, below); 0: any small integers
 };
 
 /// A kernel built by hand, as a lowered group: each operand is a separate input or result, then its sums are results.

@@ -23,9 +23,9 @@ struct Traffic {
 /// For the first launch of a group's plan. The plan must have notes.
 Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const DeviceLimits& device = {});
 
-/// The fault of a launch: it moves a tenth more than its arguments, or has one_by_one operands, or has too few bytes in
-/// flight for the bandwidth of the device (Little's law: 22 kB per multiprocessor). Empty if there is none or it is
-/// small.
+/// The fault of a launch: it moves a tenth more than its arguments, or has one_by_one operands, or has less than 22 kB
+/// in flight per multiprocessor, which the bandwidth of the device needs by Little's law. Empty if there is none or it
+/// is small.
 std::string fault_of(const Traffic& t, const DeviceLimits& device = {});
 
 }  // namespace weft::cuda

@@ -378,7 +378,7 @@ void Block::fault(const void* address) {
 }
 
 void Block::misaligned(const void* p, int bytes, int line) {
-  fail(str_cat("touches what needs a multiple of ", bytes, " at address ", reinterpret_cast<uintptr_t>(p),
+  fail(str_cat("touches memory that needs a multiple of ", bytes, " at address ", reinterpret_cast<uintptr_t>(p),
                ", which is ", reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes), " past one"),
        line);
 }
@@ -421,7 +421,7 @@ bool Block::in_range(const void* p, int bytes, bool writes, int line) {
       if (!writes && ::dladdr(reinterpret_cast<void*>(entry_), &of_kernel) && ::dladdr(p, &of_address) &&
           of_kernel.dli_fbase == of_address.dli_fbase)
         return false;
-      fail(str_cat(writes ? "writes " : "reads ", bytes, " bytes of global memory outside of what was handed over",
+      fail(str_cat(writes ? "writes " : "reads ", bytes, " bytes of global memory outside of the arguments' memory",
                    where(p, line)),
            line);
     }

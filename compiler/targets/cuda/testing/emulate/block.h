@@ -79,7 +79,7 @@ class Block {
     const char* word = "";
     int group = 0, stores = 0;  // groups of cp_async and of TMA stores that were started
     std::vector<Copy> copies;
-    std::vector<Held> held;  // by TMA stores
+    std::vector<Held> held;  // bytes that TMA stores hold
   };
   struct Group {  // a warp or a warpgroup at a collective intrinsic
     int arrived = 0, first = 0;

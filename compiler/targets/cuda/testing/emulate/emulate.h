@@ -26,7 +26,7 @@ class Block;
 struct Range;
 
 struct EmulatedOptions {
-  uint64_t seed = 1;  // of the order in which threads run
+  uint64_t seed = 1;  // seed of the order in which threads run
   bool races = true;  // detect races; without, it is a few times faster
 };
 

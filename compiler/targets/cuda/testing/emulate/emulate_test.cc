@@ -245,8 +245,8 @@ TEST(Emulate, ReadsOfNothingAndOutside) {
 TEST(Emulate, GlobalMemory) {
   expect_wrong("p.f[t] = load_global<float4>(p.f + 4 * t + 1).x;", {"reads 16 bytes", "not a multiple of 16"});
   expect_wrong("store_global(p.f + 200 + t, 1.0f);",
-               {"writes 4 bytes", "outside of what", "byte 10", "of f, which has 1024", "behind parameter f"}, 64,
-               true);
+               {"writes 4 bytes", "outside of the arguments'", "byte 10", "of f, which has 1024", "behind parameter f"},
+               64, true);
   expect_wrong("store_global((void*)(p.h + 2 * t), 1u);", {"writes to h, which is only read"}, 64, true);
   expect_wrong("cp_async16(shared_at<float>(0), 4 * t, p.h + 8 * t + 2000, true);", {"line 7: reads 16 bytes"}, 64,
                true);
@@ -308,7 +308,7 @@ TEST(Emulate, RacesBetweenBlocks) {
 }
 
 TEST(Emulate, PlainAccessesAreChecked) {
-  expect_wrong("p.f[t + 256] = 1.0f;", {"outside of what was handed over", "of f, which has 1024"}, 64, true);
+  expect_wrong("p.f[t + 256] = 1.0f;", {"outside of the arguments' memory", "of f, which has 1024"}, 64, true);
   expect_wrong("const_cast<uint16_t*>(p.h)[t] = 1;", {"writes to h, which is only read"}, 64, true);
   expect_wrong("typedef float two __attribute__((vector_size(8))); *(two*)(p.f + 2 * t + 1) = two{1, 2};",
                {"needs a multiple of 8"});
@@ -325,8 +325,8 @@ TEST(Emulate, FaultsAreErrors) {
 
 TEST(Emulate, MisalignedAccessesAreErrors) {
   expect_wrong("if (t < 4)\n  p.f[t] = ((const float4*)(p.f + 4 + t))->x;",
-               {"thread 1", "line 8", "touches what needs a multiple of 16 at address ", "which is 4 past one"});
-  expect_wrong("*(uint2*)(p.f + 2 * t + 1) = make_uint2(1, 2);", {"touches what needs a multiple of 8"});
+               {"thread 1", "line 8", "touches memory that needs a multiple of 16 at address ", "which is 4 past one"});
+  expect_wrong("*(uint2*)(p.f + 2 * t + 1) = make_uint2(1, 2);", {"touches memory that needs a multiple of 8"});
   expect_right("if (t % 2 == 0) *(uint2*)(p.f + t) = make_uint2(1, 2);");
 }
 

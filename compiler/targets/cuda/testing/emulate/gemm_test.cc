@@ -131,7 +131,7 @@ TEST(Gemm, FaultsOfTheMmaKernelAreFound) {
            Fault{"cp_async_wait<1>()", "cp_async_wait<2>()", "no cp_async_wait"},
            Fault{"__syncthreads();", "", "of shared memory, wh"},
            Fault{"(s + 2) % 3", "(s + 1) % 3", "still to fill"},
-           Fault{"inside = first + row < rows &&", "inside =", "outside of what was handed over (byte"},
+           Fault{"inside = first + row < rows &&", "inside =", "outside of the arguments' memory (byte"},
            Fault{"kPitch = 40", "kPitch = 36", "not a multiple of 16"},
            Fault{"i < 64 * 4;", "i < 60 * 4;", "where nothing was written"},
            Fault{"ldmatrix_x4(fa[i], a", "if (lane != 7) ldmatrix_x4(fa[i], a", "lanes of a warp part"},

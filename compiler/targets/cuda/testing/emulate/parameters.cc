@@ -18,7 +18,7 @@ struct Field {
 };
 struct StructLayout {
   int bytes = 0, align = 1;
-  std::vector<Field> fields;  // of numbers and pointers; nested structures contribute their fields
+  std::vector<Field> fields;  // numbers and pointers; nested structures contribute their fields
 };
 
 std::string trimmed(std::string s) {

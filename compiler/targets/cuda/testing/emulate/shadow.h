@@ -69,7 +69,7 @@ class Shadow {
   bool races_ = true;
   uint32_t block_ = 0;
   std::vector<Cell> cells_;
-  std::vector<Clocks::Stamp> fences_;  // by thread, its last fence
+  std::vector<Clocks::Stamp> fences_;  // thread -> its last fence
   Clocks clocks_;
 };
 

@@ -43,7 +43,7 @@ class ScopedEmulatedGpu {
   std::optional<FakeKernel> find(const void* image, const std::string& symbol);
 
   EmulatedGpuOptions options_;
-  std::vector<Entry> kernels_;  // by the number in a module's image
+  std::vector<Entry> kernels_;  // index: number in a module's image
   size_t faults_seen_ = 0;
   FakeDriver driver_;
   FakeCublasLt blas_{&driver_};
