@@ -150,21 +150,17 @@ LAYERS = {
         planning = True,
     ),
     "docs": room([".", "compiler/onnx", "distributed", "models/train"], wing = True),
-    "models/gpt": room(["models/train", "distributed/placement"], wing = True, planning = True),
-    "models/llama": room(["models/train", "distributed/placement"], wing = True, planning = True),
-    "models/moe": room(["models/train", "distributed/placement"], wing = True, planning = True),
+    # The families: models/gpt and the like.
+    "models/*": room(["models/train", "distributed/placement"], wing = True, planning = True),
     # Published models of all families, for programs of users.
-    "models/hf": room(["models/gpt", "models/llama", "models/moe"], wing = True, planning = True),
+    "models/hf": room(["models/*"], wing = True, planning = True),
     "models/examples": room([".", "distributed", "models/data", "models/hf"], wing = True),
-    "models/testing/*": room(
-        [".", "models/gpt", "models/llama", "models/moe", "models/hf", "framework/io", "framework/testing"],
-        wing = True,
-    ),
+    "models/testing/*": room([".", "models/*", "models/hf", "framework/io", "framework/testing"], wing = True),
 
     # Programs for people. Nothing above depends on them.
     "tools/*": room(
         [
-            "distributed", "models/gpt", "models/llama", "models/moe", "models/hf", "models/weights",
+            "distributed", "models/*", "models/hf", "models/weights",
             "distributed/launch", "distributed/comm/shared", "distributed/comm/gloo", "framework/testing", "ops/testing",
             "distributed/diagnose", "distributed/comm", "compiler/onnx",
         ],
