@@ -34,20 +34,12 @@ int64_t system_time() { return std::chrono::system_clock::now().time_since_epoch
 
 GlooGroup::GlooGroup(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name,
                      const std::vector<int>& members, int rank, uint64_t key)
-    : internal::Group({static_cast<int>(members.size()), name, members}),
+    : ProcessGroup(std::move(world), name, members, rank, key),
       hub_(hub),
-      world_(std::move(world)),
-      key_(key),
       open_(members.size()),
       retired_(members.size()),
       last_(members.size()) {
-  me_ = position_of(rank);
   open_[me_] = true;
-}
-
-int GlooGroup::position_of(int world_rank) const {
-  const auto it = std::find(names_.ranks.begin(), names_.ranks.end(), world_rank);
-  return it == names_.ranks.end() ? -1 : static_cast<int>(it - names_.ranks.begin());
 }
 
 FrameHeader GlooGroup::header(FrameKind kind, int to_position) const {
@@ -327,11 +319,6 @@ void GlooGroup::retire(int, bool on) {
   const std::lock_guard lock(hub_.mutex);
   retired_[me_] = on;
   send_to_others(FrameKind::kRetire, {}, 0, on);
-}
-
-Ref<internal::Group> GlooGroup::part(internal::Op& split, int color, const std::string& name,
-                                     const std::vector<int>& ranks) {
-  return world_->make_group(name, ranks, world_rank(), internal::part_key(key_, split, color));
 }
 
 void GlooGroup::finish(GlooOp& op) {

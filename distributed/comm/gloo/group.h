@@ -95,7 +95,7 @@ struct Stream {
   uint64_t base = 0;
 };
 
-class GlooGroup final : public internal::Group {
+class GlooGroup final : public internal::ProcessGroup {
  public:
   /// `members` are ranks of the world; this one is `rank`. `world` lives as long as its groups. Does not wait.
   GlooGroup(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name, const std::vector<int>& members,
@@ -113,8 +113,6 @@ class GlooGroup final : public internal::Group {
   void leave(internal::Op& op, int rank) override;
   void abort(const std::string& cause) override;
   void retire(int rank, bool on) override;
-  Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
-                            const std::vector<int>& ranks) override;
   void close() override { hub_.remove(*this); }
   /// Does the runnable tasks of an op.
   void work(GlooOp& op);
@@ -128,13 +126,11 @@ class GlooGroup final : public internal::Group {
   void opened(int position);
   /// A rank of the group has ended or left.
   void ended(int world_rank);
-  bool has(int world_rank) const { return position_of(world_rank) >= 0; }
   /// Fails on this rank only.
   void fail_here(const Error& error, const GlooOp* op, uint64_t stream = 0, uint64_t number = 0,
                  bool of_collective = false);
 
  private:
-  int position_of(int world_rank) const;
   FrameHeader header(FrameKind kind, int to_position) const;
   void send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t stream = 0, uint64_t number = 0);
   Stream& stream_of(uint64_t id);
@@ -159,9 +155,6 @@ class GlooGroup final : public internal::Group {
   std::vector<internal::LastStarted> last_of(const GlooOp& op) const;
 
   Hub& hub_;
-  const std::shared_ptr<ProcessHub> world_;
-  const uint64_t key_;
-  int me_ = 0;
   std::condition_variable changed_;
   std::map<uint64_t, Stream> streams_;
   std::vector<bool> open_, retired_;

@@ -44,11 +44,7 @@ void copy_dense(const StridedView& from, void* to) {
 
 SharedGroup::SharedGroup(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name,
                          const std::vector<int>& members, uint64_t key)
-    : internal::Group({static_cast<int>(members.size()), name, members}),
-      hub_(std::move(hub)),
-      engine_(engine),
-      key_(key) {
-  me_ = static_cast<int>(std::find(members.begin(), members.end(), engine.rank()) - members.begin());
+    : ProcessGroup(std::move(hub), name, members, engine.rank(), key), engine_(engine) {
   areas_.resize(members.size());
   for (int r : members) segments_.push_back(engine.places().segments[r]);
   // The area is never freed: a slow peer may still read it after this rank has dropped the communicator.
@@ -101,10 +97,6 @@ void SharedGroup::open(Work::Deadline deadline) {
     if (engine_.places().ended[r].load(std::memory_order_acquire) && !areas_[i].header().retired.load())
       fail(Error(Code::kAborted, engine_.places().endings[r]), nullptr);
   }
-}
-
-bool SharedGroup::has(int world_rank) const {
-  return std::find(names_.ranks.begin(), names_.ranks.end(), world_rank) != names_.ranks.end();
 }
 
 void SharedGroup::ring(int position) const { shared::ring(engine_.places(), names_.ranks[position]); }
@@ -341,11 +333,6 @@ void SharedGroup::abort(const std::string& cause) {
 void SharedGroup::retire(int, bool on) {
   Engine::Lock lock(engine_);
   retire_locked(on);
-}
-
-Ref<internal::Group> SharedGroup::part(internal::Op& split, int color, const std::string& name,
-                                       const std::vector<int>& ranks) {
-  return hub_->make_group(name, ranks, engine_.rank(), internal::part_key(key_, split, color));
 }
 
 void SharedGroup::retire_locked(bool on) {

@@ -73,7 +73,7 @@ struct Stream {
   SharedOp& at(uint64_t k) { return *ops[k - base]; }
 };
 
-class SharedGroup final : public internal::Group {
+class SharedGroup final : public internal::ProcessGroup {
  public:
   /// Adds the control area of this rank; `members` are ranks of the world. Does not wait.
   SharedGroup(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name, const std::vector<int>& members,
@@ -89,8 +89,6 @@ class SharedGroup final : public internal::Group {
   void leave(internal::Op& op, int rank) override;
   void abort(const std::string& cause) override;
   void retire(int rank, bool on) override;
-  Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
-                            const std::vector<int>& ranks) override;
   /// Copies boxes of this rank's part until none is left to start. Several threads may do so.
   void copy(SharedOp& op);
 
@@ -102,7 +100,6 @@ class SharedGroup final : public internal::Group {
   bool idle() const;
   /// Whether an unfinished op is large enough to wake another thread for it.
   bool busy() const;
-  bool has(int world_rank) const;
   /// Makes the group fail on all ranks; `op` is the failed collective, or null.
   void fail(const Error& error, const SharedOp* op);
   /// Marks in this rank's area whether the rank will start no more collectives.
@@ -141,10 +138,7 @@ class SharedGroup final : public internal::Group {
   void time_out(SharedOp& op);
   std::vector<internal::LastStarted> last_of(const SharedOp& op) const;
 
-  const std::shared_ptr<ProcessHub> hub_;
   Engine& engine_;
-  const uint64_t key_;
-  int me_ = 0;
   std::vector<Segment*> segments_;
   std::vector<Area> areas_;
   std::map<int, Stream> streams_;                    // by this rank's number of the stream
