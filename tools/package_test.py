@@ -106,6 +106,9 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(printed["components"], (self.work / "components/exported_step.txt").read_text())
 
         self.check_published_model(self.work / "components/published_model")
+        old = self.work / "old"
+        old.mkdir()
+        self.assertIn("train: two steps of GPT: ok\n", package.run(self.work / "components/old_program", old))
 
         other = self.work / "other"
         other.mkdir()

@@ -25,8 +25,23 @@ class ProcessHub : public std::enable_shared_from_this<ProcessHub> {
 
 namespace internal {
 
-/// The key of a part of the group with this key.
-uint64_t part_key(uint64_t key, const Op& split, int color);
+/// The group of one rank of this process.
+class ProcessGroup : public Group {
+ public:
+  /// `members` are ranks of the world, among them `rank`.
+  ProcessGroup(std::shared_ptr<ProcessHub> world, const std::string& name, const std::vector<int>& members, int rank,
+               uint64_t key);
+  Ref<Group> part(Op& split, int color, const std::string& name, const std::vector<int>& ranks) final;
+  bool has(int world_rank) const { return position_of(world_rank) >= 0; }
+
+ protected:
+  /// The position of a rank of the world in the group, or -1.
+  int position_of(int world_rank) const;
+
+  const std::shared_ptr<ProcessHub> world_;
+  const uint64_t key_;  // equal in all processes
+  const int me_;        // position of the rank of this process
+};
 
 }  // namespace internal
 }  // namespace weft::dist

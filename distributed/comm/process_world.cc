@@ -2,13 +2,28 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "distributed/comm/process_hub.h"
 #include "distributed/comm/world_checks.h"
 
 namespace weft::dist {
 
-uint64_t internal::part_key(uint64_t key, const Op& split, int color) {
-  return key_of(str_cat(key, "/", split.number, "/", color));
+internal::ProcessGroup::ProcessGroup(std::shared_ptr<ProcessHub> world, const std::string& name,
+                                     const std::vector<int>& members, int rank, uint64_t key)
+    : Group({static_cast<int>(members.size()), name, members}),
+      world_(std::move(world)),
+      key_(key),
+      me_(position_of(rank)) {}
+
+Ref<internal::Group> internal::ProcessGroup::part(Op& split, int color, const std::string& name,
+                                                  const std::vector<int>& ranks) {
+  return world_->make_group(name, ranks, names_.ranks[me_], key_of(str_cat(key_, "/", split.number, "/", color)));
+}
+
+int internal::ProcessGroup::position_of(int world_rank) const {
+  const auto it = std::find(names_.ranks.begin(), names_.ranks.end(), world_rank);
+  return it == names_.ranks.end() ? -1 : static_cast<int>(it - names_.ranks.begin());
 }
 
 ProcessWorld::ProcessWorld(std::shared_ptr<ProcessHub> hub, std::chrono::nanoseconds timeout)

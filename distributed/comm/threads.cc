@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
 // One collective: the requests of its ranks, and the progress of its copies.
-struct Op final : internal::Op {
+struct ThreadOp final : internal::Op {
   using internal::Op::Op;
   int arrived = 0;
   bool ready = false, failed = false;
@@ -40,9 +40,9 @@ struct Op final : internal::Op {
   bool finished() const { return failed ? active == 0 : ready && done == boxes.size(); }
 };
 
-class Group final : public internal::Group {
+class ThreadGroup final : public internal::Group {
  public:
-  Group(int size, std::string name, std::vector<int> ranks)
+  ThreadGroup(int size, std::string name, std::vector<int> ranks)
       : internal::Group({size, std::move(name), std::move(ranks)}),
         size_(size),
         started_(size),
@@ -61,7 +61,7 @@ class Group final : public internal::Group {
       fail(**error);
       return {};
     }
-    Ref<Op> op = point_to_point(r.kind) ? join_pair(rank, r) : join(rank, r);
+    Ref<ThreadOp> op = point_to_point(r.kind) ? join_pair(rank, r) : join(rank, r);
     const size_t at = op->position(rank);
     op->here[at] = true;
     op->requests[at] = std::move(r);
@@ -95,7 +95,7 @@ class Group final : public internal::Group {
   }
 
   std::optional<Error> wait(internal::Op& joined, Work::Deadline deadline) override {
-    Op& op = static_cast<Op&>(joined);
+    ThreadOp& op = static_cast<ThreadOp&>(joined);
     Lock lock(mutex_.native());
     while (!op.finished()) {
       if (op.ready && !op.failed && op.next < op.boxes.size()) {
@@ -116,12 +116,12 @@ class Group final : public internal::Group {
 
   bool done(internal::Op& joined) override {
     Lock lock(mutex_.native());
-    return static_cast<Op&>(joined).finished();
+    return static_cast<ThreadOp&>(joined).finished();
   }
 
   // The memory of the rank is about to be freed.
   void leave(internal::Op& joined, int rank) override {
-    Op& op = static_cast<Op&>(joined);
+    ThreadOp& op = static_cast<ThreadOp&>(joined);
     Lock lock(mutex_.native());
     if (op.finished()) return;
     if (!op.failed) fail_op(op, names_.dropped(op.requests[op.position(rank)].kind, op.number, rank));
@@ -131,8 +131,8 @@ class Group final : public internal::Group {
   void retire(int rank, bool retired) override {
     Lock lock(mutex_.native());
     retired_[rank] = retired;
-    const std::vector<Ref<Op>> all = live_;
-    for (const Ref<Op>& op : all)
+    const std::vector<Ref<ThreadOp>> all = live_;
+    for (const Ref<ThreadOp>& op : all)
       if (!op->ready && !op->failed) fail_if_retired(*op);
   }
 
@@ -145,33 +145,33 @@ class Group final : public internal::Group {
   Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
                             const std::vector<int>& ranks) override {
     Lock lock(mutex_.native());
-    Ref<internal::Group>& made = static_cast<Op&>(split).parts[color];
-    if (!made) made = make_ref<Group>(static_cast<int>(ranks.size()), name, ranks);
+    Ref<internal::Group>& made = static_cast<ThreadOp&>(split).parts[color];
+    if (!made) made = make_ref<ThreadGroup>(static_cast<int>(ranks.size()), name, ranks);
     return made;
   }
 
  private:
   struct Pair {
     uint64_t sent = 0, received = 0;
-    std::map<uint64_t, Ref<Op>> open;
+    std::map<uint64_t, Ref<ThreadOp>> open;
   };
 
-  Ref<Op> make_op(std::vector<int> members, uint64_t number) {
-    auto op = make_ref<Op>(std::move(members), number);
+  Ref<ThreadOp> make_op(std::vector<int> members, uint64_t number) {
+    auto op = make_ref<ThreadOp>(std::move(members), number);
     op->id = group_number_ << 32 | ++ops_made_;
     live_.push_back(op);
     return op;
   }
 
   // The k-th collective that a rank starts joins the k-th of all other ranks.
-  Ref<Op> join(int rank, const Request&) {
+  Ref<ThreadOp> join(int rank, const Request&) {
     const uint64_t k = started_[rank]++;
     if (k - base_ == open_.size()) {
       std::vector<int> all(size_);
       for (int r = 0; r < size_; ++r) all[r] = r;
       open_.push_back(make_op(std::move(all), k + 1));
     }
-    Ref<Op> op = open_[k - base_];
+    Ref<ThreadOp> op = open_[k - base_];
     if (op->arrived + 1 == size_) {  // so all earlier collectives are complete too
       open_.pop_front();
       ++base_;
@@ -180,13 +180,13 @@ class Group final : public internal::Group {
   }
 
   // The k-th send from a to b joins b's k-th receive from a.
-  Ref<Op> join_pair(int rank, const Request& r) {
+  Ref<ThreadOp> join_pair(int rank, const Request& r) {
     const bool sends = r.kind == Collective::kSend;
     const std::pair<int, int> key = sends ? std::pair(rank, r.peer) : std::pair(r.peer, rank);
     Pair& p = pairs_[key];
     const uint64_t k = sends ? p.sent++ : p.received++;
     if (auto it = p.open.find(k); it != p.open.end()) {
-      Ref<Op> op = it->second;
+      Ref<ThreadOp> op = it->second;
       p.open.erase(it);
       return op;
     }
@@ -194,14 +194,14 @@ class Group final : public internal::Group {
   }
 
   // Lists the copies of a collective that all ranks have started.
-  void build(Op& op) const {
+  void build(ThreadOp& op) const {
     names_.build(op);
     for (size_t i = 0; i < op.transfers.size(); ++i)
       internal::cut(op.transfers[i], static_cast<int32_t>(i), kBoxBytes, op.boxes);
   }
 
   // Works on boxes until none is left to start.
-  void work_on(Op& op) {
+  void work_on(ThreadOp& op) {
     Lock lock(mutex_.native());
     while (!op.failed && op.next < op.boxes.size()) {
       const Box& box = op.boxes[op.next++];
@@ -218,25 +218,25 @@ class Group final : public internal::Group {
     }
   }
 
-  void finish(Op& op) {
-    std::erase_if(live_, [&](const Ref<Op>& o) { return o.get() == &op; });
+  void finish(ThreadOp& op) {
+    std::erase_if(live_, [&](const Ref<ThreadOp>& o) { return o.get() == &op; });
   }
 
   // Fails an op that a retired rank has not started, and never will.
-  void fail_if_retired(Op& op) {
+  void fail_if_retired(ThreadOp& op) {
     for (size_t i = 0; i < op.members.size(); ++i)
       if (!op.here[i] && retired_[op.members[i]]) return fail_op(op, names_.returned(op, last_of(op), i));
   }
 
   // The last started collective of each rank, by position.
-  std::vector<LastStarted> last_of(const Op& op) const {
+  std::vector<LastStarted> last_of(const ThreadOp& op) const {
     std::vector<LastStarted> last;
     for (int m : op.members) last.push_back(last_[m]);
     return last;
   }
 
   // This op fails with the error itself; all other and later ops fail as aborted by it.
-  void fail_op(Op& op, const Error& error) {
+  void fail_op(ThreadOp& op, const Error& error) {
     op.failed = true;
     op.error = error;
     op.changed.notify_all();
@@ -244,7 +244,7 @@ class Group final : public internal::Group {
   }
   void fail(const Error& error) {
     failed_ = aborted_by(error.what());
-    for (const Ref<Op>& op : live_) {
+    for (const Ref<ThreadOp>& op : live_) {
       if (op->failed || op->finished()) continue;
       op->failed = true;
       op->error = failed_;
@@ -265,10 +265,10 @@ class Group final : public internal::Group {
   std::vector<uint64_t> started_;  // index: rank
   std::vector<LastStarted> last_;
   std::vector<bool> retired_;
-  std::deque<Ref<Op>> open_;  // ops that some rank has not started; the first has number base_ + 1
+  std::deque<Ref<ThreadOp>> open_;  // ops that some rank has not started; the first has number base_ + 1
   uint64_t base_ = 0;
   std::map<std::pair<int, int>, Pair> pairs_;
-  std::vector<Ref<Op>> live_;  // ops that have not finished
+  std::vector<Ref<ThreadOp>> live_;  // ops that have not finished
   std::optional<Error> failed_;
 };
 
@@ -276,7 +276,7 @@ class Group final : public internal::Group {
 
 std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string name, std::vector<int> ranks) {
   WEFT_CHECK(size >= 1, "communicator: got ", size, " ranks; need 1 or more");
-  auto group = make_ref<Group>(size, std::move(name), std::move(ranks));
+  auto group = make_ref<ThreadGroup>(size, std::move(name), std::move(ranks));
   std::vector<Ref<Communicator>> all;
   for (int r = 0; r < size; ++r) all.push_back(internal::make_communicator(group, r));
   return all;

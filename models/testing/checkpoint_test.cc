@@ -160,7 +160,7 @@ TEST(Checkpoint, FilesOfTwoCheckpointsDoNotBelongTogether) {
 }
 
 TEST(Checkpoint, EveryDamagedFileIsNamed) {
-  for (const std::string family : {"gpt", "llama", "moe"}) {
+  for (const std::string& family : family_names()) {
     const std::string folder = saved(fresh("fuzz"), family);
     std::mt19937 random(5);
     for (const std::string name : {"state.json", "model.safetensors"}) {

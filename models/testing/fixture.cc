@@ -4,11 +4,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 #include "models/hf/families.h"
 
 namespace weft::testing {
 namespace {
+
+const std::string kFolder = "models/testing/fixtures/", kEnd = ".safetensors";
 
 Tensor read(const io::SafetensorsFile& file, const std::string& name) {
   const io::TensorInfo& info = file.at(name);
@@ -40,10 +43,14 @@ Closeness compare(const std::map<std::string, Tensor>& a, const std::map<std::st
 
 }  // namespace
 
-std::vector<std::string> fixture_names() { return {"gpt", "gpt_plain", "llama", "moe", "moe_sigmoid"}; }
+std::vector<std::string> fixture_names() {
+  std::vector<std::string> names = io::list_folder(kFolder);
+  for (std::string& name : names) name.resize(name.size() - kEnd.size());
+  return names;
+}
 
 Fixture load_fixture(const std::string& name) {
-  const io::SafetensorsFile file("models/testing/fixtures/" + name + ".safetensors");
+  const io::SafetensorsFile file(kFolder + name + kEnd);
   Fixture f;
   nn::ConfigMap config;
   std::string family;

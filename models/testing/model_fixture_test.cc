@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <set>
 
+#include "models/hf/families.h"
 #include "models/testing/fixture.h"
 #include "weft.h"
 
@@ -52,6 +54,13 @@ TEST_P(ModelFixture, StepEqualsPyTorchEagerly) { expect_pytorchs_step(GetParam()
 TEST_P(ModelFixture, StepEqualsPyTorchCompiled) { expect_pytorchs_step(GetParam(), true); }
 INSTANTIATE_TEST_SUITE_P(All, ModelFixture, ::testing::ValuesIn(fixture_names()),
                          [](const auto& info) { return info.param; });
+
+TEST(ModelFixture, EachFamilyHasOne) {
+  std::set<std::string> with;
+  for (const std::string& name : fixture_names()) with.insert(load_fixture(name).model->family());
+  const std::vector<std::string> all = family_names();
+  EXPECT_EQ(with, std::set<std::string>(all.begin(), all.end()));
+}
 
 TEST(ModelFixture, EagerAndCompiledAgreeToTheBit) {
   for (const std::string& name : fixture_names()) {

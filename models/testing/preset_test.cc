@@ -6,6 +6,7 @@
 #include "framework/testing/compare.h"
 #include "framework/testing/gradcheck.h"
 #include "models/gpt/config.h"
+#include "models/hf/families.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
 
@@ -56,7 +57,7 @@ TEST(Presets, BenchmarkModels) {
 }
 
 TEST(Presets, SurviveTheTextForm) {
-  for (const nn::ModelFamily* family : {&gpt::family(), &llama::family(), &moe::family()}) {
+  for (const nn::ModelFamily* family : model_families()) {
     EXPECT_EQ(family->presets.front(), family->default_preset);
     for (const std::string& preset : family->presets) {
       const nn::ConfigMap config = family->preset(preset);

@@ -46,11 +46,11 @@ TEST(ByteTokenizer, HasEachByteOnce) {
   EXPECT_EQ(gguf.texts("tokenizer.ggml.tokens")[259], "[unused259]");
   EXPECT_EQ(gguf.integers("tokenizer.ggml.token_type")[259], 5);
   EXPECT_FALSE(gguf.contains("tokenizer.ggml.eos_token_id"));
-  const auto from_gguf = Tokenizer::open(path);
-  const Tokenizer from_json(read_tokenizer_json(files[0].second, "tokenizer.json"));
+  const auto from_gguf = FileTokenizer::open(path);
+  const FileTokenizer from_json(read_tokenizer_json(files[0].second, "tokenizer.json"));
   std::string all;
   for (int b = 0; b < 256; ++b) all += static_cast<char>(b);
-  for (const Tokenizer* t : {from_gguf.get(), &from_json}) {
+  for (const FileTokenizer* t : {from_gguf.get(), &from_json}) {
     std::vector<int32_t> ids = t->encode(all);
     for (int b = 0; b < 256; ++b) EXPECT_EQ(ids.at(static_cast<size_t>(b)), b);
     EXPECT_EQ(t->decode(ids), all);
@@ -166,7 +166,7 @@ TEST(Gguf, SaysWhatItCannotDescribe) {
     const Description d = read_tokenizer_json(j.dump(), "t.json");
     io::write_file_atomic(path, io::gguf_of(write_gguf_tokenizer(d, {}, 264, {}, &notes)));
     EXPECT_EQ(notes.size(), scheme == std::string("never") ? 0u : 1u) << scheme;
-    EXPECT_EQ(Tokenizer::open(path)->encode("ab c"), Tokenizer(d).encode("ab c")) << scheme;
+    EXPECT_EQ(FileTokenizer::open(path)->encode("ab c"), FileTokenizer(d).encode("ab c")) << scheme;
   }
 }
 

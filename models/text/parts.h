@@ -77,7 +77,7 @@ void replace_all(std::string& out, std::string_view text, std::string_view from,
 /// Applies one step of a decoder to a text.
 void decode_step(const DecodeStep& step, std::string& text);
 
-/// See Tokenizer::cut.
+/// See FileTokenizer::cut.
 size_t cut(const Parts& parts, std::string_view text, size_t most);
 CutRule cut_rule(const Parts& parts);
 

@@ -386,7 +386,7 @@ void read_post_processor(Object& root, Description* d) {
   });
 }
 
-/// The name of the pattern, for Tokenizer::name().
+/// The name of the pattern, for FileTokenizer::name().
 std::string style_of(const Description& d) {
   for (const SplitStep& s : d.split) {
     if (s.kind == SplitStep::Kind::kPattern)

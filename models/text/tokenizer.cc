@@ -48,37 +48,37 @@ Description read_tokenizer(const std::string& path, const std::string& pre) {
   return d;
 }
 
-std::shared_ptr<const Tokenizer> Tokenizer::open(const std::string& path, const std::string& pre) {
-  return std::make_shared<Tokenizer>(read_tokenizer(path, pre));
+std::shared_ptr<const FileTokenizer> FileTokenizer::open(const std::string& path, const std::string& pre) {
+  return std::make_shared<FileTokenizer>(read_tokenizer(path, pre));
 }
 
-Tokenizer::Tokenizer(Description description) : parts_(std::make_unique<Parts>(std::move(description))) {}
-Tokenizer::~Tokenizer() = default;
+FileTokenizer::FileTokenizer(Description description) : parts_(std::make_unique<Parts>(std::move(description))) {}
+FileTokenizer::~FileTokenizer() = default;
 
-std::string Tokenizer::name() const {
+std::string FileTokenizer::name() const {
   // The end token is part of a prepared text.
   const Description& d = parts_->d;
   return str_cat(d.style, "-", io::hex64(io::checksum(str_cat(io::hex64(d.hash), " ", d.end_of_text))));
 }
 
-int64_t Tokenizer::vocab_size() const { return parts_->vocab; }
-int32_t Tokenizer::end_of_text() const { return parts_->d.end_of_text; }
-std::span<const int32_t> Tokenizer::before() const { return parts_->d.before; }
-std::span<const int32_t> Tokenizer::after() const { return parts_->d.after; }
+int64_t FileTokenizer::vocab_size() const { return parts_->vocab; }
+int32_t FileTokenizer::end_of_text() const { return parts_->d.end_of_text; }
+std::span<const int32_t> FileTokenizer::before() const { return parts_->d.before; }
+std::span<const int32_t> FileTokenizer::after() const { return parts_->d.after; }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<int32_t> FileTokenizer::encode(std::string_view text) const {
   std::vector<int32_t> out;
   text::encode(*parts_, text, {}, false, out);
   return out;
 }
 
-std::vector<int32_t> Tokenizer::encode_continued(std::string_view text) const {
+std::vector<int32_t> FileTokenizer::encode_continued(std::string_view text) const {
   std::vector<int32_t> out;
   text::encode(*parts_, text, {}, true, out);
   return out;
 }
 
-std::vector<int32_t> Tokenizer::encode(std::span<const Segment> segments, bool add_special) const {
+std::vector<int32_t> FileTokenizer::encode(std::span<const Segment> segments, bool add_special) const {
   std::string text;
   Ranges specials;
   for (const Segment& s : segments) {
@@ -97,9 +97,9 @@ std::vector<int32_t> Tokenizer::encode(std::span<const Segment> segments, bool a
   return out;
 }
 
-size_t Tokenizer::cut(std::string_view text, size_t most) const { return text::cut(*parts_, text, most); }
+size_t FileTokenizer::cut(std::string_view text, size_t most) const { return text::cut(*parts_, text, most); }
 
-void Tokenizer::encode_parts(std::string_view text, size_t part_bytes, const data::IdSink& sink) const {
+void FileTokenizer::encode_parts(std::string_view text, size_t part_bytes, const data::IdSink& sink) const {
   std::vector<int32_t> ids;
   for (bool continued = false; !text.empty(); continued = true) {
     size_t n = text.size();
@@ -137,27 +137,29 @@ std::string decoded(const Parts& p, std::span<const int32_t> ids, bool specials,
 
 }  // namespace
 
-std::string Tokenizer::decode(std::span<const int32_t> ids) const { return decoded(*parts_, ids, true, false); }
-std::string Tokenizer::decode_plain(std::span<const int32_t> ids) const { return decoded(*parts_, ids, false, false); }
-std::string Tokenizer::decode_continued(std::span<const int32_t> ids) const {
+std::string FileTokenizer::decode(std::span<const int32_t> ids) const { return decoded(*parts_, ids, true, false); }
+std::string FileTokenizer::decode_plain(std::span<const int32_t> ids) const {
+  return decoded(*parts_, ids, false, false);
+}
+std::string FileTokenizer::decode_continued(std::span<const int32_t> ids) const {
   return decoded(*parts_, ids, true, true);
 }
 
-std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+std::optional<int32_t> FileTokenizer::id_of(std::string_view token) const {
   const auto at = parts_->ids.find(std::string(token));
   return at == parts_->ids.end() ? std::nullopt : std::optional(at->second);
 }
 
-std::string Tokenizer::token(int32_t id) const {
+std::string FileTokenizer::token(int32_t id) const {
   WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < parts_->vocab, "token: got id ", id, "; need 0 to ", parts_->vocab - 1);
   return parts_->names[static_cast<size_t>(id)];
 }
 
-bool Tokenizer::is_special(int32_t id) const {
+bool FileTokenizer::is_special(int32_t id) const {
   return id >= 0 && id < parts_->vocab && parts_->special[static_cast<size_t>(id)];
 }
 
-std::string Tokenizer::describe() const {
+std::string FileTokenizer::describe() const {
   const Parts& p = *parts_;
   constexpr const char* kCuts[] = {"nowhere", "at line ends", "before spaces", "before spaces"};
   std::string out = str_cat("name ", name(), "\nids ", p.vocab, "\nadded tokens ", p.d.added.size(), ", special ",
@@ -179,7 +181,7 @@ std::string Tokenizer::describe() const {
 
 std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path) {
   if (path.empty()) return data::make_tokenizer("bytes");
-  return Tokenizer::open(path);
+  return FileTokenizer::open(path);
 }
 
 }  // namespace weft::text

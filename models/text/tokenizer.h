@@ -1,5 +1,5 @@
-// Tokenizer: the byte-pair tokenizers of Hugging Face and GGUF, with the ids of the library `tokenizers`. Any bytes are
-// encoded: bytes that are not UTF-8 are pieces of their own.
+// FileTokenizer: the byte-pair tokenizers of Hugging Face and GGUF, with the ids of the library `tokenizers`. Any bytes
+// are encoded: bytes that are not UTF-8 are pieces of their own.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,13 +19,13 @@ struct Parts;
 using data::Segment;
 
 /// Immutable and thread-safe.
-class Tokenizer final : public data::Tokenizer {
+class FileTokenizer final : public data::Tokenizer {
  public:
   /// A tokenizer.json, a folder that contains one, or a GGUF file. `pre` names the pattern of a GGUF file that does not
   /// name one that is known. Throws Error "PATH: ..." for anything that would change ids and is not known.
-  static std::shared_ptr<const Tokenizer> open(const std::string& path, const std::string& pre = "");
-  explicit Tokenizer(Description description);
-  ~Tokenizer() override;
+  static std::shared_ptr<const FileTokenizer> open(const std::string& path, const std::string& pre = "");
+  explicit FileTokenizer(Description description);
+  ~FileTokenizer() override;
 
   /// "PATTERN-HASH": the name of the pattern, and a hash of the file.
   std::string name() const override;
@@ -63,7 +63,10 @@ class Tokenizer final : public data::Tokenizer {
   std::unique_ptr<const Parts> parts_;
 };
 
-/// The tokenizer of a program's flag: Tokenizer::open(), or bytes for an empty path.
+/// The public name, as in text::Tokenizer::open(path).
+using Tokenizer = FileTokenizer;
+
+/// The tokenizer of a program's flag: FileTokenizer::open(), or bytes for an empty path.
 std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path);
 
 }  // namespace weft::text

@@ -72,7 +72,7 @@ TEST(TokenizerFuzz, Json) {
        .damage = [&](std::string& s, FuzzRandom& random) { weft::testing::damage_text(s, random, words); },
        .read =
            [&](const std::string& s) {
-             const Tokenizer t(read_tokenizer_json(s, "f.json"));
+             const FileTokenizer t(read_tokenizer_json(s, "f.json"));
              for (const std::string& text : texts) {
                std::vector<int32_t> ids;
                try {
@@ -114,7 +114,7 @@ TEST(TokenizerFuzz, Gguf) {
                        .read =
                            [&](const std::string& s) {
                              file.set(s);
-                             const Tokenizer t(read_gguf_tokenizer(file.path(), ""));
+                             const FileTokenizer t(read_gguf_tokenizer(file.path(), ""));
                              const std::vector<int32_t> ids = t.encode("ab a\n\xff <s>ab");
                              for (int32_t id : ids) ASSERT_TRUE(id >= 0 && id < t.vocab_size()) << id;
                              t.decode(ids);

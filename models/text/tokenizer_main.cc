@@ -50,7 +50,7 @@ int run(int argc, char** argv) {
         if (args.size() > 1)
           usage_error(str_cat("got ", args[1], " after ", args[0], "; to read a file, give --text ", args[1]));
         check_flag("tokenizer", static_cast<bool>(tokenizer), "nothing", "a file");
-        const auto t = Tokenizer::open(tokenizer.path, pre);
+        const auto t = FileTokenizer::open(tokenizer.path, pre);
         if (args[0] == "info") {
           write_output(t->describe());
           return 0;

@@ -29,7 +29,7 @@ Json small() {
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"c d", "a b", "ab c", "\u0120 a", "^ ^"}}}}};
 }
 
-Tokenizer tokenizer_of(const Json& j) { return Tokenizer(read_tokenizer_json(j.dump(), "t.json")); }
+FileTokenizer tokenizer_of(const Json& j) { return FileTokenizer(read_tokenizer_json(j.dump(), "t.json")); }
 std::vector<int32_t> ids(const Json& j, std::string_view text) { return tokenizer_of(j).encode(text); }
 using Ids = std::vector<int32_t>;
 
@@ -108,7 +108,7 @@ TEST(TokenizerJson, Metaspace) {
   j["decoder"] = {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "first"}, {"split", true}};
   j["model"]["vocab"] = {{"\u2581", 0}, {"a", 1}, {"\u2581a", 2}, {"a\u2581", 3}};
   j["model"]["merges"] = {"\u2581 a", "a \u2581"};
-  const Tokenizer t = tokenizer_of(j);
+  const FileTokenizer t = tokenizer_of(j);
   const std::vector<Segment> after = {{"a<end>a a", true}};
   EXPECT_EQ(t.encode(after, false), (Ids{2, 13, 1, 2}));
   EXPECT_EQ(t.encode("a a"), (Ids{2, 2}));
@@ -216,7 +216,7 @@ TEST(TokenizerJson, Refused) {
 /// A piece of a million characters, and a pattern that backtracks without end.
 TEST(TokenizerJson, LongPieces) {
   const size_t n = 1'000'000;
-  const Tokenizer t = tokenizer_of(small());
+  const FileTokenizer t = tokenizer_of(small());
   EXPECT_EQ(t.encode(std::string(n, 'a')), Ids(n, 0));
   EXPECT_EQ(t.encode(std::string(n, '^')), Ids(n / 2, 12));
   std::string random;
@@ -228,13 +228,13 @@ TEST(TokenizerJson, LongPieces) {
     const std::string part = random.substr(i * 400, 20 + i % 300);
     Json one = small();
     one["model"]["ignore_merges"] = true;  // long pieces are not parted
-    static const Tokenizer whole = tokenizer_of(one);
+    static const FileTokenizer whole = tokenizer_of(one);
     ASSERT_EQ(t.encode(part), whole.encode(part)) << part;
   }
   Json slow = small();
   slow["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"behavior", "Isolated"}};
   slow["decoder"] = {{"type", "Fuse"}};
-  const Tokenizer s = tokenizer_of(slow);
+  const FileTokenizer s = tokenizer_of(slow);
   std::string text(200, 'a');
   text += 'b';
   EXPECT_NE(error_of([&] { s.encode(text); }).find("needs too much work"), std::string::npos);

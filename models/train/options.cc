@@ -429,7 +429,7 @@ void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, T
   // The file that the run has read may be gone.
   const auto stored = run.run.find("tokenizer");
   if (!o.tokenizer.empty() && (stored == run.run.end() || stored->second != o.tokenizer))
-    check_flag("tokenizer", text::Tokenizer::open(o.tokenizer)->name() == text::Tokenizer::open(own)->name(),
+    check_flag("tokenizer", text::FileTokenizer::open(o.tokenizer)->name() == text::FileTokenizer::open(own)->name(),
                o.tokenizer, str_cat("the tokenizer of the checkpoint, ", own, ": drop the flag"));
 }
 

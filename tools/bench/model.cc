@@ -2,8 +2,7 @@
 
 #include <map>
 
-#include "models/gpt/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 
 namespace weft::bench {
 
@@ -12,7 +11,7 @@ Decoder make_decoder(const std::string& name, const nn::ConfigMap& fields) {
   const auto batch = batches.find(name);
   WEFT_CHECK_AS(kNotFound, batch != batches.end(), "no configuration '", name,
                 "'; need gpt_tiny, gpt_base, moe_small, resnet or lstm");
-  const nn::ModelFamily& family = name.starts_with("moe") ? moe::family() : gpt::family();
+  const nn::ModelFamily& family = family_named(name.substr(0, name.find('_')));
   return {family.make(family.with_fields(family.preset(name), fields)), batch->second};
 }
 

@@ -8,9 +8,7 @@
 
 #include "absl/flags/flag.h"
 #include "distributed/distributed.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 #include "tools/bench/benchmark.h"
 #include "tools/step/model_step.h"
 
@@ -29,11 +27,12 @@ struct PredictedModel {
   nn::ConfigMap fields;
 };
 
+bool has_field(const PredictedModel& m, const char* name) { return m.family->preset(m.preset).contains(name); }
+
 // Draws a model of any family, with sizes for a step of about a second.
 PredictedModel drawn(std::mt19937_64& random) {
   const auto one_of = [&](std::vector<int64_t> all) { return all[random() % all.size()]; };
-  const nn::ModelFamily* families[] = {&gpt::family(), &llama::family(), &moe::family()};
-  const nn::ModelFamily* family = families[random() % 3];
+  const nn::ModelFamily* family = model_families()[random() % model_families().size()];
   const int64_t heads = one_of({2, 4, 8}), dim = heads * one_of({32, 64});
   PredictedModel m{family, family->default_preset, {}};
   m.fields = {{"vocab", str_cat(one_of({256, 1024, 4096}))},
@@ -42,8 +41,8 @@ PredictedModel drawn(std::mt19937_64& random) {
               {"heads", str_cat(heads)},
               {"dim", str_cat(dim)},
               {"ffn", str_cat(dim * one_of({2, 3, 4}))}};
-  if (family != &gpt::family()) m.fields["kv_heads"] = str_cat(one_of({1, 2, heads}));
-  if (family == &moe::family()) {
+  if (has_field(m, "kv_heads")) m.fields["kv_heads"] = str_cat(one_of({1, 2, heads}));
+  if (has_field(m, "experts")) {
     m.fields["experts"] = str_cat(one_of({4, 8}));
     m.fields["top_k"] = str_cat(one_of({1, 2}));
   }
@@ -79,7 +78,7 @@ void measure(Report& report, const PredictedModel& m, const std::string& dtype, 
 
 void run(Report& report) {
   const std::vector<PredictedModel> models = [] {
-    std::vector<PredictedModel> all = {{&gpt::family(), "gpt_base", {}}, {&moe::family(), "moe_small", {}}};
+    std::vector<PredictedModel> all = {{&family_named("gpt"), "gpt_base", {}}, {&family_named("moe"), "moe_small", {}}};
     std::mt19937_64 random(absl::GetFlag(FLAGS_seed));
     for (int i = 0; i < 3; ++i) all.push_back(drawn(random));
     return all;
@@ -87,7 +86,7 @@ void run(Report& report) {
   for (const PredictedModel& m : models)
     for (const char* dtype : {"f32", "bf16"})
       for (const char* mesh : {"", "dp2", "fsdp2", "tp2", "ep2"})
-        if (std::string_view(mesh) != "ep2" || m.family == &moe::family()) measure(report, m, dtype, mesh);
+        if (std::string_view(mesh) != "ep2" || has_field(m, "experts")) measure(report, m, dtype, mesh);
 }
 
 }  // namespace

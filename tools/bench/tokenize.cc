@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     check_flag("tokenizer", static_cast<bool>(tokenizer), "nothing", "a file");
     check_flag("text", static_cast<bool>(text), "nothing", "a file");
     double begin = bench::processor_seconds();
-    const auto t = text::Tokenizer::open(tokenizer.path);
+    const auto t = text::FileTokenizer::open(tokenizer.path);
     const double open = bench::processor_seconds() - begin;
     const std::string bytes = io::read_file(text.path);
     double least = 1e9;

@@ -35,7 +35,7 @@ ExportedText text_of(const train::LoadedModel& m, const std::string& checkpoint,
   } else {
     written.end_ids = m.end_ids;
     if (!m.folder.empty()) {
-      const auto tokenizer = text::Tokenizer::open(m.folder);
+      const auto tokenizer = text::FileTokenizer::open(m.folder);
       train::check_tokenizer(tokenizer->name(), train::read_state(checkpoint), checkpoint);
       if (const int32_t end = tokenizer->end_of_text(); written.end_ids.empty() && end >= 0 && end < vocab)
         written.end_ids = {end};

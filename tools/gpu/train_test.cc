@@ -5,19 +5,16 @@
 #include <cstdio>
 
 #include "framework/cuda/libraries/driver_api.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 #include "models/testing/loss_band.h"
 #include "tools/gpu/extents.h"
 
 namespace weft::testing {
 namespace {
 
-TrainCase model(std::string_view name, std::optional<DType> dtype) {
-  if (name == "gpt") return {"gpt", gpt::family(), {}, dtype};
-  if (name == "llama") return {"llama", llama::family(), {}, dtype};
-  return {"moe", moe::family(), {{"kv_heads", "2"}}, dtype};
+TrainCase model(const std::string& name, std::optional<DType> dtype) {
+  const nn::ModelFamily& family = family_named(name);
+  return {family.name.c_str(), family, name == "moe" ? nn::ConfigMap{{"kv_heads", "2"}} : nn::ConfigMap{}, dtype};
 }
 
 TrainHow how(Device device, bool small) {
@@ -32,7 +29,7 @@ TrainHow how(Device device, bool small) {
   return h;
 }
 
-class Train : public ::testing::TestWithParam<const char*> {
+class Train : public ::testing::TestWithParam<std::string> {
  protected:
   void compare(std::optional<DType> dtype) {
     if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
@@ -81,7 +78,7 @@ TEST_P(Train, WrongRunsAreSeen) {
   }
 }
 
-class SmallTrain : public ::testing::TestWithParam<const char*> {};
+class SmallTrain : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SmallTrain, ReplayedIsQueued) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
@@ -128,8 +125,8 @@ TEST_P(SmallTrain, DecodesAsTheWholeText) {
   EXPECT_LE(off, 512 * 0x1p-24 * most);  // as in models/testing/decode_test.cc: chains of a few hundred roundings
 }
 
-INSTANTIATE_TEST_SUITE_P(, Train, ::testing::Values("gpt", "llama", "moe"));
-INSTANTIATE_TEST_SUITE_P(, SmallTrain, ::testing::Values("gpt", "llama", "moe"));
+INSTANTIATE_TEST_SUITE_P(, Train, ::testing::ValuesIn(family_names()));
+INSTANTIATE_TEST_SUITE_P(, SmallTrain, ::testing::ValuesIn(family_names()));
 
 }  // namespace
 }  // namespace weft::testing

@@ -16,11 +16,11 @@
 namespace weft::testing {
 namespace {
 
-class Verify : public ::testing::TestWithParam<const char*> {};
+class Verify : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Verify, EveryLaunchIsRight) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
-  const std::string name = GetParam();
+  const std::string& name = GetParam();
   const nn::ModelFamily& family = family_named(name);
   const nn::ConfigMap config{{"vocab", "256"}, {"context", "64"}, {"layers", "2"}, {"heads", "4"}, {"dim", "128"}};
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(kBFloat16), std::optional(kFloat16)})
@@ -70,7 +70,7 @@ TEST(VerifyApproximations, KeepToTheirBounds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Verify, ::testing::Values("gpt", "llama", "moe"));
+INSTANTIATE_TEST_SUITE_P(, Verify, ::testing::ValuesIn(family_names()));
 
 }  // namespace
 }  // namespace weft::testing

@@ -28,7 +28,8 @@ print(float(abs(logits - weft).max()))
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["gpt", "llama", "moe"], metavar="MODEL", help="all by default")
+    families = sorted(path.parent.name for path in ROOT.glob("models/*/model.h"))
+    parser.add_argument("models", nargs="*", default=families, metavar="MODEL", help="all by default")
     parser.add_argument("--venv", default="~/.cache/weft/onnxruntime-venv", metavar="DIR", help="the virtual environment")
     parser.add_argument("--graph", metavar="FILE", help="the graph program, if it is built already")
     args = parser.parse_args()

@@ -8,6 +8,7 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "models/hf/families.h"
 #include "models/train/set_fields.h"
 #include "tools/precision/charts.h"
 #include "tools/precision/format_table.h"
@@ -271,7 +272,7 @@ PartFlags part_flags(PrecisionFlags& o) {
          "a list of formats, ops, tensors (values of a training step that formats lose), train (loss curves by dtype), "
          "decode (decoding with a KV cache against the forward pass) and reinforce"},
         kAll},
-       {{"model", &o.run.model, "gpt, llama or moe"}, kRuns},
+       {{"model", &o.run.model, str_cat("one of ", family_names())}, kRuns},
        {{"config", &o.run.config, "a configuration of the model; empty: its default"}, kRuns},
        {train::field_flag(o.run.fields), kRuns},
        {{"batch_size", &o.run.batch_size, "sequences of a step", {1, 1e6}}, kRuns},

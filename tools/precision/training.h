@@ -13,7 +13,7 @@
 namespace weft::precision {
 
 struct RunOptions {
-  std::string model = "gpt", config;  // a family (gpt, llama, moe) and its preset; empty: the family's default
+  std::string model = "gpt", config;  // a family and its preset; empty: the family's default
   Settings fields = {};               // fields of the preset with other values
   std::string mesh = {};              // "ep2", with threads as ranks; empty: one device
   int64_t batch_size = 8, seq_len = 64, steps = 100;

@@ -73,7 +73,7 @@ Chosen chosen_model(const StepChoice& c, bool weights) {
 }  // namespace
 
 Flags step_flags(StepChoice& c) {
-  Flags flags{{"model", &c.model, "gpt, llama or moe"},
+  Flags flags{{"model", &c.model, str_cat("one of ", family_names())},
               {"config", &c.config, "a configuration of the model; empty: its default"},
               train::field_flag(c.fields),
               {"checkpoint", &c.checkpoint, "a folder that a train program wrote, instead of --model and --config"},

@@ -16,7 +16,7 @@ namespace weft::tools {
 
 /// The choice of a step.
 struct StepChoice {
-  std::string model = "gpt";  // gpt, llama or moe
+  std::string model = "gpt";  // the name of a family
   std::string config;         // a preset of the model; empty: its default
   Settings fields = {};       // fields of the preset with other values
   File checkpoint;            // a folder that a train program wrote, with model and configuration; empty: none
@@ -30,7 +30,8 @@ struct StepChoice {
   bool forward = false;  // the loss alone: no gradients, no optimiser
 };
 
-/// gpt, llama or moe. Throws UsageError, naming the choices, for another name; if a checkpoint has the name, Error.
+/// The family of this name. Throws UsageError, naming the choices, for another name; if a checkpoint has the name,
+/// Error.
 const nn::ModelFamily& family_of(const std::string& name, const std::string& checkpoint = "");
 /// The preset of --config, or the family's default if `config` is empty, with these fields. Throws UsageError, naming
 /// the choices, for an unknown preset or field.

@@ -31,7 +31,7 @@ int64_t index_in(const List& list, int x) {
 }  // namespace
 
 // The positions whose inputs a transfer reads, in the order of its sources.
-std::vector<int> Group::sources_of(const Op& op, int transfer) const {
+std::vector<int> GlooGroup::sources_of(const GlooOp& op, int transfer) const {
   const internal::Request& r = op.requests[op.mine];
   const int n = static_cast<int>(op.members.size());
   switch (r.kind) {
@@ -55,7 +55,7 @@ std::vector<int> Group::sources_of(const Op& op, int transfer) const {
 
 // Lists this rank's tasks and sends its chunks. Ignores parts that this rank neither sends nor receives: only other
 // ranks know their sizes.
-void Group::plan(Op& op) {
+void GlooGroup::plan(GlooOp& op) {
   const Collective kind = op.requests[op.mine].kind;
   const auto n = static_cast<int64_t>(op.members.size());
   const int mine = static_cast<int>(op.mine);
@@ -107,7 +107,7 @@ void Group::plan(Op& op) {
   op.parts = op.to_apply + op.to_send;
 }
 
-void Group::add_task(Op& op, Task task) {
+void GlooGroup::add_task(GlooOp& op, Task task) {
   const int index = static_cast<int>(op.tasks.size());
   task.arrived.resize(task.sources.size());
   task.staged.resize(task.sources.size());
@@ -121,14 +121,14 @@ void Group::add_task(Op& op, Task task) {
   op.tasks.push_back(std::move(task));
 }
 
-void Group::send_chunk(Op& op, int transfer, size_t chunk, size_t to, const StridedView& view) {
+void GlooGroup::send_chunk(GlooOp& op, int transfer, size_t chunk, size_t to, const StridedView& view) {
   FrameHeader h = header(FrameKind::kData, op.members[to]);
   h.stream = op.stream;
   h.number = op.k;
   h.transfer = static_cast<uint32_t>(transfer);
   h.chunk = static_cast<uint32_t>(chunk);
   h.bytes = static_cast<uint32_t>(view.nbytes());
-  hub_.send({h, {}, [group = Ref<Group>(this), op = Ref<Op>(&op), view](char* buffer) {
+  hub_.send({h, {}, [group = Ref<GlooGroup>(this), op = Ref<GlooOp>(&op), view](char* buffer) {
                Lock lock(group->hub_.mutex);
                if (op->ended()) return false;
                ++op->workers;
@@ -146,7 +146,7 @@ void Group::send_chunk(Op& op, int transfer, size_t chunk, size_t to, const Stri
              }});
 }
 
-void Group::receive_data(Op& op, const FrameHeader& h, const char* payload, Lock& lock) {
+void GlooGroup::receive_data(GlooOp& op, const FrameHeader& h, const char* payload, Lock& lock) {
   const char* const wrong = "gloo: data that no collective of this rank needs";
   if (!op.ready) {
     const internal::Request& r = op.requests[op.mine];
@@ -167,7 +167,7 @@ void Group::receive_data(Op& op, const FrameHeader& h, const char* payload, Lock
     t.missing = 0;
     return apply(op, index, payload, lock);
   }
-  const Ref<Op> keep(&op);
+  const Ref<GlooOp> keep(&op);
   lock.unlock();
   std::vector<char> copy(payload, payload + h.bytes);
   lock.lock();
@@ -176,8 +176,8 @@ void Group::receive_data(Op& op, const FrameHeader& h, const char* payload, Lock
 }
 
 // Does a task whose last chunk has come; `last` is this chunk, which is not staged.
-void Group::apply(Op& op, int index, const char* last, Lock& lock) {
-  const Ref<Op> keep(&op);
+void GlooGroup::apply(GlooOp& op, int index, const char* last, Lock& lock) {
+  const Ref<GlooOp> keep(&op);
   ++op.workers;
   lock.unlock();
   run_task(op, op.tasks[index], last);
@@ -199,7 +199,7 @@ void Group::apply(Op& op, int index, const char* last, Lock& lock) {
 }
 
 // The caller does not hold the lock.
-void Group::run_task(const Op& op, const Task& t, const char* last) const {
+void GlooGroup::run_task(const GlooOp& op, const Task& t, const char* last) const {
   const Transfer& all = op.transfers[t.transfer];
   const bool sums = combines(op.requests[op.mine].kind);
   Transfer x;
@@ -215,11 +215,11 @@ void Group::run_task(const Op& op, const Task& t, const char* last) const {
   internal::run(x, {0, Shape::filled(t.box.extent.size(), 0), t.box.extent});
 }
 
-void Group::work(Op& op) {
+void GlooGroup::work(GlooOp& op) {
   Lock lock(hub_.mutex);
   while (op.ready && !op.ended()) {
     if (!op.early.empty()) {
-      const Op::Early e = std::move(op.early.front());
+      const GlooOp::Early e = std::move(op.early.front());
       op.early.erase(op.early.begin());
       try {
         receive_data(op, e.header, e.payload.data(), lock);

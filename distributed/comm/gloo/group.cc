@@ -32,25 +32,17 @@ int64_t system_time() { return std::chrono::system_clock::now().time_since_epoch
 
 }  // namespace
 
-Group::Group(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name, const std::vector<int>& members,
-             int rank, uint64_t key)
-    : internal::Group({static_cast<int>(members.size()), name, members}),
+GlooGroup::GlooGroup(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name,
+                     const std::vector<int>& members, int rank, uint64_t key)
+    : ProcessGroup(std::move(world), name, members, rank, key),
       hub_(hub),
-      world_(std::move(world)),
-      key_(key),
       open_(members.size()),
       retired_(members.size()),
       last_(members.size()) {
-  me_ = position_of(rank);
   open_[me_] = true;
 }
 
-int Group::position_of(int world_rank) const {
-  const auto it = std::find(names_.ranks.begin(), names_.ranks.end(), world_rank);
-  return it == names_.ranks.end() ? -1 : static_cast<int>(it - names_.ranks.begin());
-}
-
-FrameHeader Group::header(FrameKind kind, int to_position) const {
+FrameHeader GlooGroup::header(FrameKind kind, int to_position) const {
   FrameHeader h;
   h.kind = kind;
   h.from = names_.ranks[me_];
@@ -59,7 +51,7 @@ FrameHeader Group::header(FrameKind kind, int to_position) const {
   return h;
 }
 
-void Group::send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t stream, uint64_t number) {
+void GlooGroup::send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t stream, uint64_t number) {
   for (int i = 0; i < size(); ++i) {
     if (i == me_) continue;
     FrameHeader h = header(kind, i);
@@ -70,7 +62,7 @@ void Group::send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t str
   }
 }
 
-void Group::open(Work::Deadline deadline) {
+void GlooGroup::open(Work::Deadline deadline) {
   Lock lock(hub_.mutex);
   while (true) {
     const auto it = std::find(open_.begin(), open_.end(), false);
@@ -89,14 +81,14 @@ void Group::open(Work::Deadline deadline) {
   for (int r : names_.ranks) ended(r);
 }
 
-void Group::announce() { send_to_others(FrameKind::kOpen, {}); }
+void GlooGroup::announce() { send_to_others(FrameKind::kOpen, {}); }
 
-void Group::opened(int position) {
+void GlooGroup::opened(int position) {
   open_[position] = true;
   changed_.notify_all();
 }
 
-Stream& Group::stream_of(uint64_t id) {
+Stream& GlooGroup::stream_of(uint64_t id) {
   auto [it, added] = streams_.try_emplace(id);
   Stream& s = it->second;
   if (!added) return s;
@@ -111,10 +103,10 @@ Stream& Group::stream_of(uint64_t id) {
   return s;
 }
 
-Ref<Op> Group::op_at(Stream& s, uint64_t k) {
+Ref<GlooOp> GlooGroup::op_at(Stream& s, uint64_t k) {
   while (s.base + s.ops.size() <= k) {
     const uint64_t at = s.base + s.ops.size();
-    auto op = make_ref<Op>(s.members, at + 1);
+    auto op = make_ref<GlooOp>(s.members, at + 1);
     op->k = at;
     op->stream = s.id;
     op->mine = s.mine;
@@ -128,7 +120,7 @@ Ref<Op> Group::op_at(Stream& s, uint64_t k) {
 }
 
 // Whether the rank at position `to` needs the input of the rank at `from`. Both know it from one of their requests.
-bool Group::needs_input(const Request& r, int from, int to) const {
+bool GlooGroup::needs_input(const Request& r, int from, int to) const {
   switch (r.kind) {
     case Collective::kBarrier:
     case Collective::kRecv:
@@ -142,8 +134,8 @@ bool Group::needs_input(const Request& r, int from, int to) const {
   }
 }
 
-Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Error>* error,
-                               const std::pair<int, int>* color) {
+Ref<internal::Op> GlooGroup::start(int, const CommRequest& request, std::optional<Error>* error,
+                                   const std::pair<int, int>* color) {
   Request r(request);
   Lock lock(hub_.mutex);
   if (!failed_ && (*error = names_.wrong_peer(r, me_))) {
@@ -153,7 +145,7 @@ Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Er
   if ((*error = failed_)) return {};
   const int to = r.kind == Collective::kRecv ? me_ : r.peer, from = r.kind == Collective::kRecv ? r.peer : me_;
   Stream& s = stream_of(point_to_point(r.kind) ? 1 + static_cast<uint64_t>(from) * size() + to : 0);
-  Ref<Op> op = op_at(s, s.started[s.mine]);
+  Ref<GlooOp> op = op_at(s, s.started[s.mine]);
   StartedRequest sent;
   sent.request = r;
   // All ranks find a wrong number of counts; they need not have all counts for that.
@@ -191,7 +183,7 @@ Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Er
 }
 
 // A rank has started the op: this rank or another one.
-void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
+void GlooGroup::take(Stream& s, GlooOp& op, size_t i, StartedRequest r) {
   ++s.started[i];
   op.here[i] = true;
   op.times[i] = r.time;
@@ -219,18 +211,18 @@ void Group::take(Stream& s, Op& op, size_t i, StartedRequest r) {
   } catch (const Error& e) {
     // A mismatch of two ranks does not show which rank is wrong: other requests may still come.
     const auto now = std::chrono::steady_clock::now();
-    if (!mismatch_ || all) mismatch_ = {Ref<Op>(&op), e, all ? now : now + hub_.settles};
+    if (!mismatch_ || all) mismatch_ = {Ref<GlooOp>(&op), e, all ? now : now + hub_.settles};
     if (mismatch_->op.get() == &op) mismatch_->error = e;
     settle();
     changed_.notify_all();
   }
 }
 
-void Group::settle() {
+void GlooGroup::settle() {
   if (mismatch_ && std::chrono::steady_clock::now() >= mismatch_->settles) fail(mismatch_->error, mismatch_->op.get());
 }
 
-void Group::get_ready(Op& op) {
+void GlooGroup::get_ready(GlooOp& op) {
   for (size_t i = 0; i < op.inputs.size(); ++i)
     if (!op.inputs[i].empty()) op.requests[i].in.data = op.inputs[i].data();
   names_.build(op);
@@ -245,12 +237,12 @@ void Group::get_ready(Op& op) {
       --op.to_apply;
     }
   }
-  if (!op.runnable.empty() || !op.early.empty()) hub_.work(Ref<Group>(this), Ref<Op>(&op));
+  if (!op.runnable.empty() || !op.early.empty()) hub_.work(Ref<GlooGroup>(this), Ref<GlooOp>(&op));
   changed_.notify_all();
   finish(op);
 }
 
-void Group::check_retired(Op& op) {
+void GlooGroup::check_retired(GlooOp& op) {
   for (size_t i = 0; i < op.members.size(); ++i)
     if (!op.here[i] && retired_[op.members[i]] && op.first >= 0) {
       fail(names_.returned(op, last_of(op), i), &op);
@@ -258,14 +250,14 @@ void Group::check_retired(Op& op) {
     }
 }
 
-std::vector<LastStarted> Group::last_of(const Op& op) const {
+std::vector<LastStarted> GlooGroup::last_of(const GlooOp& op) const {
   std::vector<LastStarted> last;
   for (int m : op.members) last.push_back(last_[m]);
   return last;
 }
 
-std::optional<Error> Group::wait(internal::Op& started, Work::Deadline deadline) {
-  Op& op = static_cast<Op&>(started);
+std::optional<Error> GlooGroup::wait(internal::Op& started, Work::Deadline deadline) {
+  GlooOp& op = static_cast<GlooOp&>(started);
   Lock lock(hub_.mutex);
   bool poll = true;
   while (!(op.ended() && op.workers == 0)) {
@@ -295,7 +287,7 @@ std::optional<Error> Group::wait(internal::Op& started, Work::Deadline deadline)
   return op.error;
 }
 
-void Group::time_out(Op& op) {
+void GlooGroup::time_out(GlooOp& op) {
   if (mismatch_) return fail(mismatch_->error, mismatch_->op.get());
   const bool all = std::find(op.here.begin(), op.here.end(), false) == op.here.end();
   fail(all ? names_.still_copying(op, op.to_send + op.to_apply, op.parts)
@@ -303,60 +295,55 @@ void Group::time_out(Op& op) {
        &op);
 }
 
-bool Group::done(internal::Op& started) {
-  const Op& op = static_cast<Op&>(started);
+bool GlooGroup::done(internal::Op& started) {
+  const GlooOp& op = static_cast<GlooOp&>(started);
   const std::lock_guard lock(hub_.mutex);
   settle();
   return op.ended() && op.workers == 0;
 }
 
-void Group::leave(internal::Op& started, int) {
-  Op& op = static_cast<Op&>(started);
+void GlooGroup::leave(internal::Op& started, int) {
+  GlooOp& op = static_cast<GlooOp&>(started);
   Lock lock(hub_.mutex);
   if (!op.ended() && mismatch_) fail(mismatch_->error, mismatch_->op.get());
   if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
   changed_.wait(lock, [&] { return op.workers == 0; });  // no deadline: this rank's memory is in use
 }
 
-void Group::abort(const std::string& cause) {
+void GlooGroup::abort(const std::string& cause) {
   const std::lock_guard lock(hub_.mutex);
   if (!failed_) fail(internal::abort_error(cause), nullptr);
 }
 
-void Group::retire(int, bool on) {
+void GlooGroup::retire(int, bool on) {
   const std::lock_guard lock(hub_.mutex);
   retired_[me_] = on;
   send_to_others(FrameKind::kRetire, {}, 0, on);
 }
 
-Ref<internal::Group> Group::part(internal::Op& split, int color, const std::string& name,
-                                 const std::vector<int>& ranks) {
-  return world_->make_group(name, ranks, world_rank(), internal::part_key(key_, split, color));
-}
-
-void Group::finish(Op& op) {
+void GlooGroup::finish(GlooOp& op) {
   if (op.ended() || !op.ready || op.to_send > 0 || op.to_apply > 0 || op.workers > 0) return;
   op.done = true;
   drop_ended(stream_of(op.stream));
   changed_.notify_all();
 }
 
-void Group::drop_ended(Stream& s) {
+void GlooGroup::drop_ended(Stream& s) {
   for (; !s.ops.empty() && s.ops.front()->ended(); ++s.base) s.ops.pop_front();
 }
 
-void Group::fail(const Error& error, const Op* op) {
+void GlooGroup::fail(const Error& error, const GlooOp* op) {
   if (failed_) return;
   Failure f{error.code(), op != nullptr, error.what()};
   send_to_others(FrameKind::kFail, encode(f), op ? op->stream : 0, op ? op->k : 0);
   fail_here(error, op);
 }
 
-void Group::fail_here(const Error& error, const Op* op, uint64_t stream, uint64_t number, bool of_collective) {
+void GlooGroup::fail_here(const Error& error, const GlooOp* op, uint64_t stream, uint64_t number, bool of_collective) {
   if (failed_) return;
   failed_ = aborted_by(error.what());
   for (auto& [id, s] : streams_)
-    for (const Ref<Op>& o : s.ops) {
+    for (const Ref<GlooOp>& o : s.ops) {
       if (o->ended()) continue;
       o->failed = true;
       const bool this_one = op ? o.get() == op : of_collective && o->stream == stream && o->k == number;
@@ -367,7 +354,7 @@ void Group::fail_here(const Error& error, const Op* op, uint64_t stream, uint64_
   changed_.notify_all();
 }
 
-void Group::ended(int world_rank) {
+void GlooGroup::ended(int world_rank) {
   const int i = position_of(world_rank);
   bool left = false;
   const std::string ending = hub_.ending(world_rank, &left);
@@ -386,7 +373,7 @@ void Group::ended(int world_rank) {
   changed_.notify_all();
 }
 
-void Group::receive(const FrameHeader& h, const char* payload, Lock& lock) {
+void GlooGroup::receive(const FrameHeader& h, const char* payload, Lock& lock) {
   const int from = position_of(h.from);
   WEFT_CHECK(from >= 0 && from != me_, "gloo: a message of rank ", h.from, ", which is not of ", names_.name);
   if (h.kind == FrameKind::kOpen) return opened(from);
@@ -401,7 +388,7 @@ void Group::receive(const FrameHeader& h, const char* payload, Lock& lock) {
       if (it == streams_.end() || h.number < it->second.base) return;  // done or dropped
       const Stream& s = it->second;
       WEFT_CHECK(h.number - s.base < s.ops.size(), "gloo: data of a collective that has not started");
-      const Ref<Op> op = s.ops[h.number - s.base];
+      const Ref<GlooOp> op = s.ops[h.number - s.base];
       if (!op->ended()) receive_data(*op, h, payload, lock);
       return;
     }
@@ -422,7 +409,7 @@ void Group::receive(const FrameHeader& h, const char* payload, Lock& lock) {
   }
 }
 
-void Group::receive_request(const FrameHeader& h, const char* payload) {
+void GlooGroup::receive_request(const FrameHeader& h, const char* payload) {
   StartedRequest r = decode_request(payload, h.bytes, size());
   const int from = position_of(h.from);
   const bool pair = point_to_point(r.request.kind);

@@ -24,8 +24,8 @@
 
 namespace weft::dist::wire {
 
-class Group;
-struct Op;
+class GlooGroup;
+struct GlooOp;
 
 /// The services that groups use in their process.
 class Hub {
@@ -38,7 +38,7 @@ class Hub {
   /// Sends a frame; `header.to` says where.
   virtual void send(Outgoing frame) = 0;
   /// Gives the runnable tasks of a collective to another thread.
-  virtual void work(Ref<Group> group, Ref<Op> op) = 0;
+  virtual void work(Ref<GlooGroup> group, Ref<GlooOp> op) = 0;
   /// Receives in this thread until a frame of one of these ranks has come; false if none comes within a short time.
   virtual bool poll(const std::vector<int>& ranks) = 0;
   /// Why the world has failed; empty: it has not. The caller holds the lock.
@@ -46,7 +46,7 @@ class Hub {
   /// Why a rank will send no more frames; empty if it may. `left`: it has left in an orderly way.
   virtual std::string ending(int rank, bool* left) const = 0;
   /// A rank has dropped its communicator.
-  virtual void remove(Group&) {}
+  virtual void remove(GlooGroup&) {}
 };
 
 /// A part of this rank's result.
@@ -62,7 +62,7 @@ struct Task {
 };
 
 /// One collective.
-struct Op final : internal::Op {
+struct GlooOp final : internal::Op {
   using internal::Op::Op;
   uint64_t k = 0, stream = 0;
   size_t mine = 0;
@@ -91,15 +91,15 @@ struct Stream {
   std::vector<int> members;  // positions in the group
   size_t mine = 0;
   std::vector<uint64_t> started;  // index: member
-  std::deque<Ref<Op>> ops;        // collectives that have not ended; the first has k = base
+  std::deque<Ref<GlooOp>> ops;    // collectives that have not ended; the first has k = base
   uint64_t base = 0;
 };
 
-class Group final : public internal::Group {
+class GlooGroup final : public internal::ProcessGroup {
  public:
   /// `members` are ranks of the world; this one is `rank`. `world` lives as long as its groups. Does not wait.
-  Group(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name, const std::vector<int>& members, int rank,
-        uint64_t key);
+  GlooGroup(Hub& hub, std::shared_ptr<ProcessHub> world, const std::string& name, const std::vector<int>& members,
+            int rank, uint64_t key);
 
   uint64_t key() const { return key_; }
   int world_rank() const { return names_.ranks[me_]; }
@@ -113,11 +113,9 @@ class Group final : public internal::Group {
   void leave(internal::Op& op, int rank) override;
   void abort(const std::string& cause) override;
   void retire(int rank, bool on) override;
-  Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
-                            const std::vector<int>& ranks) override;
   void close() override { hub_.remove(*this); }
   /// Does the runnable tasks of an op.
-  void work(Op& op);
+  void work(GlooOp& op);
 
   // The caller of these holds the hub's lock; receive() may release it for a while.
   /// A frame for this rank; throws if it is wrong.
@@ -128,40 +126,35 @@ class Group final : public internal::Group {
   void opened(int position);
   /// A rank of the group has ended or left.
   void ended(int world_rank);
-  bool has(int world_rank) const { return position_of(world_rank) >= 0; }
   /// Fails on this rank only.
-  void fail_here(const Error& error, const Op* op, uint64_t stream = 0, uint64_t number = 0,
+  void fail_here(const Error& error, const GlooOp* op, uint64_t stream = 0, uint64_t number = 0,
                  bool of_collective = false);
 
  private:
-  int position_of(int world_rank) const;
   FrameHeader header(FrameKind kind, int to_position) const;
   void send_to_others(FrameKind kind, std::vector<char> bytes, uint64_t stream = 0, uint64_t number = 0);
   Stream& stream_of(uint64_t id);
-  Ref<Op> op_at(Stream& s, uint64_t k);
-  void take(Stream& s, Op& op, size_t position, StartedRequest r);
+  Ref<GlooOp> op_at(Stream& s, uint64_t k);
+  void take(Stream& s, GlooOp& op, size_t position, StartedRequest r);
   void settle();  // fails the group by mismatch_ when its time has come
-  void get_ready(Op& op);
-  std::vector<int> sources_of(const Op& op, int transfer) const;
+  void get_ready(GlooOp& op);
+  std::vector<int> sources_of(const GlooOp& op, int transfer) const;
   bool needs_input(const internal::Request& r, int from, int to) const;
-  void plan(Op& op);
-  void add_task(Op& op, Task task);
-  void send_chunk(Op& op, int transfer, size_t chunk, size_t to, const StridedView& view);
+  void plan(GlooOp& op);
+  void add_task(GlooOp& op, Task task);
+  void send_chunk(GlooOp& op, int transfer, size_t chunk, size_t to, const StridedView& view);
   void receive_request(const FrameHeader& h, const char* payload);
-  void receive_data(Op& op, const FrameHeader& h, const char* payload, std::unique_lock<std::mutex>& lock);
-  void apply(Op& op, int task, const char* last, std::unique_lock<std::mutex>& lock);
-  void run_task(const Op& op, const Task& t, const char* last) const;
-  void finish(Op& op);
+  void receive_data(GlooOp& op, const FrameHeader& h, const char* payload, std::unique_lock<std::mutex>& lock);
+  void apply(GlooOp& op, int task, const char* last, std::unique_lock<std::mutex>& lock);
+  void run_task(const GlooOp& op, const Task& t, const char* last) const;
+  void finish(GlooOp& op);
   void drop_ended(Stream& s);
-  void check_retired(Op& op);
-  void fail(const Error& error, const Op* op);
-  void time_out(Op& op);
-  std::vector<internal::LastStarted> last_of(const Op& op) const;
+  void check_retired(GlooOp& op);
+  void fail(const Error& error, const GlooOp* op);
+  void time_out(GlooOp& op);
+  std::vector<internal::LastStarted> last_of(const GlooOp& op) const;
 
   Hub& hub_;
-  const std::shared_ptr<ProcessHub> world_;
-  const uint64_t key_;
-  int me_ = 0;
   std::condition_variable changed_;
   std::map<uint64_t, Stream> streams_;
   std::vector<bool> open_, retired_;
@@ -169,7 +162,7 @@ class Group final : public internal::Group {
   std::optional<Error> failed_;
   /// Two requests of an op that differ. The group fails at `settles`, or when no request of the op is missing.
   struct Mismatch {
-    Ref<Op> op;
+    Ref<GlooOp> op;
     Error error;
     std::chrono::steady_clock::time_point settles;
   };

@@ -13,16 +13,16 @@ namespace {
 
 struct FakeHub final : Hub {
   void send(Outgoing frame) override { sent.push_back(std::move(frame)); }
-  void work(Ref<Group> group, Ref<Op> op) override { tasks.emplace_back(std::move(group), std::move(op)); }
+  void work(Ref<GlooGroup> group, Ref<GlooOp> op) override { tasks.emplace_back(std::move(group), std::move(op)); }
   bool poll(const std::vector<int>&) override { return false; }
   std::string ending(int, bool*) const override { return {}; }
   std::deque<Outgoing> sent;
-  std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;
+  std::deque<std::pair<Ref<GlooGroup>, Ref<GlooOp>>> tasks;
 };
 
 // One of two ranks, with collectives of each kind of operand: inline, in chunks, with counts, between two ranks.
 struct Rank {
-  explicit Rank(int r) : rank(r), group(make_ref<Group>(hub, nullptr, "tp", std::vector<int>{0, 1}, r, 7)) {}
+  explicit Rank(int r) : rank(r), group(make_ref<GlooGroup>(hub, nullptr, "tp", std::vector<int>{0, 1}, r, 7)) {}
   void start() {
     static const int64_t counts[] = {3, 3};
     const CommRequest all[] = {
@@ -66,7 +66,7 @@ struct Rank {
   std::vector<float> small = std::vector<float>(6, 1.0f), small_out = small;
   std::vector<float> large = std::vector<float>(5000, 1.0f), large_out = large, received = large;
   std::vector<Ref<internal::Op>> ops;
-  Ref<Group> group;
+  Ref<GlooGroup> group;
 };
 
 // Passes the frames in `text` to a rank.
@@ -100,7 +100,7 @@ TEST(GroupFuzz, DamagedFrames) {
     sent += b;
   }
   ASSERT_EQ(zero.ops.size(), 5u);
-  for (const auto& op : zero.ops) EXPECT_TRUE(static_cast<const Op&>(*op).done);
+  for (const auto& op : zero.ops) EXPECT_TRUE(static_cast<const GlooOp&>(*op).done);
   EXPECT_EQ(zero.large_out[4999], 2.0f);
   EXPECT_EQ(zero.received[4999], 1.0f);
   one.group->abort("a cause");

@@ -16,8 +16,8 @@ namespace {
 
 using wire::FrameHeader;
 using wire::FrameKind;
-using wire::Group;
-using wire::Op;
+using wire::GlooGroup;
+using wire::GlooOp;
 using Lock = std::unique_lock<std::mutex>;
 
 constexpr size_t kMaxEarlyOpens = 1 << 16;
@@ -108,7 +108,7 @@ struct GlooHub final : wire::Hub, ProcessHub {
     return connections->poll(processes);
   }
 
-  void work(Ref<Group> group, Ref<Op> op) override {
+  void work(Ref<GlooGroup> group, Ref<GlooOp> op) override {
     tasks.emplace_back(std::move(group), std::move(op));
     changed.notify_all();
   }
@@ -151,7 +151,7 @@ struct GlooHub final : wire::Hub, ProcessHub {
     }
     const auto it = groups.find({h.group, h.to});
     if (it != groups.end()) {
-      const Ref<Group> group = it->second;
+      const Ref<GlooGroup> group = it->second;
       return group->receive(h, payload, lock);
     }
     if (h.kind != FrameKind::kOpen) return;  // for other kinds, this rank has dropped the communicator
@@ -168,16 +168,16 @@ struct GlooHub final : wire::Hub, ProcessHub {
   }
 
   void notify_groups(int p) {
-    std::vector<Ref<Group>> all;
+    std::vector<Ref<GlooGroup>> all;
     for (auto& [key, group] : groups) all.push_back(group);
-    for (const Ref<Group>& group : all)
+    for (const Ref<GlooGroup>& group : all)
       for (int r = 0; r < size(); ++r)
         if (process_of[r] == p && group->has(r)) group->ended(r);
   }
 
   Ref<internal::Group> make_group(const std::string& name, const std::vector<int>& ranks, int rank,
                                   uint64_t key) override {
-    auto group = make_ref<Group>(*this, shared_from_this(), name, ranks, rank, key);
+    auto group = make_ref<GlooGroup>(*this, shared_from_this(), name, ranks, rank, key);
     const std::lock_guard lock(mutex);
     WEFT_CHECK_AS(kAborted, !closed, "communicator ", name, ": this process has left the world");
     WEFT_CHECK_AS(kAborted, cause.empty(), "communicator ", name, ": ", cause);
@@ -198,7 +198,7 @@ struct GlooHub final : wire::Hub, ProcessHub {
     changed.notify_all();
   }
 
-  void remove(Group& group) override {
+  void remove(GlooGroup& group) override {
     if (pid != getpid()) return;
     group.retire(0, true);
     const std::lock_guard lock(mutex);
@@ -244,11 +244,11 @@ struct GlooHub final : wire::Hub, ProcessHub {
   int mine = 0;  // number of this process
   std::unique_ptr<wire::Connections> connections;
   std::unique_ptr<wire::Link> own;
-  std::vector<Peer> peers;                                // index: process
-  std::map<std::pair<uint64_t, int>, Ref<Group>> groups;  // key: key of the group, and rank
+  std::vector<Peer> peers;                                    // index: process
+  std::map<std::pair<uint64_t, int>, Ref<GlooGroup>> groups;  // key: key of the group, and rank
   std::set<std::tuple<uint64_t, int, int>>
       early_opens;  // key, to, from: a peer has created the communicator before this rank
-  std::deque<std::pair<Ref<Group>, Ref<Op>>> tasks;
+  std::deque<std::pair<Ref<GlooGroup>, Ref<GlooOp>>> tasks;
   std::condition_variable changed;
   bool closed = false;
   std::string cause;  // why the world has failed; empty: it has not

@@ -11,7 +11,7 @@ using internal::Box;
 using internal::kBoxBytes;
 using internal::kSmallBytes;
 using internal::Transfer;
-using State = Op::State;
+using State = SharedOp::State;
 
 namespace {
 
@@ -20,7 +20,7 @@ constexpr int64_t kLeastBox = 4096;
 constexpr int64_t kThreadBox = 64 << 10;
 
 // The bytes that a rank copies now.
-int64_t bytes_of(const Op& op) {
+int64_t bytes_of(const SharedOp& op) {
   int64_t bytes = 0;
   for (const Box& b : op.boxes) {
     const Transfer& t = op.copies[b.transfer];
@@ -30,12 +30,12 @@ int64_t bytes_of(const Op& op) {
 }
 
 // Whether several transfers read the input of a rank, each a part of it.
-bool divides(const Op& op) {
+bool divides(const SharedOp& op) {
   const Collective kind = op.requests[op.mine].kind;
   return kind == Collective::kReduceScatter || kind == Collective::kAllToAll;
 }
 
-void copy_box(Op& op, const Box& box) {
+void copy_box(SharedOp& op, const Box& box) {
   const auto begin = std::chrono::steady_clock::now();
   internal::run(op.copies[box.transfer], box);
   op.copy_ns.fetch_add((std::chrono::steady_clock::now() - begin).count(), std::memory_order_relaxed);
@@ -54,7 +54,7 @@ std::vector<Box> slices_of(const Transfer& t, const Box& box, int rank, int n) {
 }
 
 // Adds copies of some boxes, cut into boxes for several threads.
-void add_copies(Op& op, Transfer t, const std::vector<Box>& boxes) {
+void add_copies(SharedOp& op, Transfer t, const std::vector<Box>& boxes) {
   const auto index = static_cast<int32_t>(op.copies.size());
   for (const Box& box : boxes) {
     const size_t first = op.boxes.size();
@@ -67,21 +67,21 @@ void add_copies(Op& op, Transfer t, const std::vector<Box>& boxes) {
 
 }  // namespace
 
-void Group::progress() {
+void SharedGroup::progress() {
   refresh();
   for (auto& [index, s] : streams_)
     if (!s.ops.empty()) advance(s);
 }
 
-void Group::advance(Stream& s) {
+void SharedGroup::advance(Stream& s) {
   while (!failed_ && s.published < s.started && room(s)) publish(s, s.at(s.published));
   while (s.copied < s.published) {
-    Op& op = s.at(s.copied);
+    SharedOp& op = s.at(s.copied);
     if (op.state == State::kPublished && !ready(s, op)) break;
     if (op.state != State::kCopying || op.planned || !plan(s, op)) break;
   }
   while (s.finished < s.copied) {
-    Op& op = s.at(s.finished);
+    SharedOp& op = s.at(s.finished);
     if (op.state == State::kCopied) {
       if (!decide(s, op.k)) break;
       op.state = State::kDone;
@@ -102,7 +102,7 @@ void Group::advance(Stream& s) {
 }
 
 // Whether all ranks have published the op; then lists its copies.
-bool Group::ready(Stream& s, Op& op) {
+bool SharedGroup::ready(Stream& s, SharedOp& op) {
   for (size_t i = 0; i < s.members.size(); ++i)
     if (counters(s, i).published.load() <= op.k) {
       check_retired(s, op);
@@ -121,7 +121,7 @@ bool Group::ready(Stream& s, Op& op) {
 }
 
 // Fails an op that a retired rank has not started, and never will.
-void Group::check_retired(Stream& s, Op& op) {
+void SharedGroup::check_retired(Stream& s, SharedOp& op) {
   for (size_t i = 0; i < s.members.size(); ++i) {
     if (!areas_[s.members[i]].header().retired.load() || counters(s, i).published.load() > op.k) continue;
     read_requests(s, op);
@@ -130,7 +130,7 @@ void Group::check_retired(Stream& s, Op& op) {
 }
 
 // True if the collective has succeeded on all ranks, false if the group has failed before.
-bool Group::decide(const Stream& s, uint64_t k) {
+bool SharedGroup::decide(const Stream& s, uint64_t k) {
   if (s.id != 0) return true;
   uint64_t v = state().load();
   while ((v >> 16) <= k) {
@@ -144,7 +144,7 @@ bool Group::decide(const Stream& s, uint64_t k) {
 }
 
 // Lists this rank's copies, once all ranks have published the op.
-void Group::list_copies(Stream& s, Op& op) {
+void SharedGroup::list_copies(Stream& s, SharedOp& op) {
   const size_t n = s.members.size();
   bool pieces = false;
   for (size_t i = 0; i < n; ++i) {
@@ -164,7 +164,7 @@ void Group::list_copies(Stream& s, Op& op) {
 
 // Cuts boxes that depend on the shapes alone, so that all ranks have the same boxes. In a round, each transfer moves
 // one box, and a rank has room for a piece of its input, divided among the transfers that read it.
-void Group::cut_rounds(Op& op) {
+void SharedGroup::cut_rounds(SharedOp& op) {
   size_t most = 0;
   for (size_t i = 0; i < op.transfers.size(); ++i) {
     const Transfer& t = op.transfers[i];
@@ -176,12 +176,12 @@ void Group::cut_rounds(Op& op) {
 }
 
 // The bytes of one transfer in a piece.
-int64_t Group::share_bytes(const Op& op) const {
+int64_t SharedGroup::share_bytes(const SharedOp& op) const {
   return std::max<int64_t>(engine_.places().piece_bytes / (divides(op) ? size() : 1) / 64 * 64, 64);
 }
 
 // A transfer with only this rank's result as destination; nothing if this rank has no result there.
-std::optional<Transfer> Group::mine(const Op& op, size_t transfer) {
+std::optional<Transfer> SharedGroup::mine(const SharedOp& op, size_t transfer) {
   const std::vector<int>& to = op.receivers[transfer];
   const auto at = std::find(to.begin(), to.end(), static_cast<int>(op.mine));
   if (at == to.end()) return {};
@@ -191,7 +191,8 @@ std::optional<Transfer> Group::mine(const Op& op, size_t transfer) {
 }
 
 // The input of a rank to a transfer, as a view of the rank's ring: the ring holds only the box of the current round.
-StridedView Group::in_ring(const Stream& s, const Op& op, int member, size_t transfer, int64_t round) const {
+StridedView SharedGroup::in_ring(const Stream& s, const SharedOp& op, int member, size_t transfer,
+                                 int64_t round) const {
   const Box& box = op.rounds[transfer][static_cast<size_t>(round)];
   const auto i = static_cast<size_t>(member);
   const int64_t share = divides(op) ? static_cast<int64_t>(transfer % s.members.size()) : 0;
@@ -209,7 +210,7 @@ StridedView Group::in_ring(const Stream& s, const Op& op, int member, size_t tra
 // round t - 1 from the rings of others into its result. In an all-reduce, the ranks first reduce a round together, each
 // a slice in its own ring; a tick later they read the slices. A rank begins a tick when all ranks have ended the
 // previous tick: so in a ring of kPieces, no piece is read before it is written or overwritten before it is read.
-void Group::plan_tick(Stream& s, Op& op) {
+void SharedGroup::plan_tick(Stream& s, SharedOp& op) {
   const int me = static_cast<int>(s.mine), n = static_cast<int>(s.members.size());
   op.copies.clear();
   op.boxes.clear();
@@ -254,7 +255,7 @@ void Group::plan_tick(Stream& s, Op& op) {
 }
 
 // Plans the next copies of this rank. False if it has to wait for other ranks.
-bool Group::plan(Stream& s, Op& op) {
+bool SharedGroup::plan(Stream& s, SharedOp& op) {
   if (op.ticks > 0) {
     for (size_t i = 0; i < s.members.size(); ++i)
       if (counters(s, i).ticks.load() < s.ticks) return false;
@@ -271,10 +272,10 @@ bool Group::plan(Stream& s, Op& op) {
   return true;
 }
 
-Ref<Op> Group::to_copy() {
+Ref<SharedOp> SharedGroup::to_copy() {
   for (auto& [index, s] : streams_) {
     if (s.copied >= s.published) continue;
-    const Ref<Op>& op = s.ops[s.copied - s.base];
+    const Ref<SharedOp>& op = s.ops[s.copied - s.base];
     const bool copying = op->state == State::kCopying && op->planned;
     if (copying && op->next.load(std::memory_order_relaxed) < op->boxes.size()) return op;
   }
@@ -282,7 +283,7 @@ Ref<Op> Group::to_copy() {
 }
 
 // A thread has no more boxes to copy. The last such thread ends the planned copies.
-void Group::leave_copy(Op& op) {
+void SharedGroup::leave_copy(SharedOp& op) {
   if (--op.workers > 0 || op.copied.load() < op.boxes.size() || op.state != State::kCopying) return;
   Stream& s = streams_.at(op.stream);
   op.planned = false;
@@ -298,7 +299,7 @@ void Group::leave_copy(Op& op) {
   ring_others(s, op.ticks > 0);
 }
 
-void Group::copy(Op& op) {
+void SharedGroup::copy(SharedOp& op) {
   {
     Engine::Lock lock(engine_);
     if (op.state != State::kCopying || !op.planned) return;
@@ -314,17 +315,17 @@ void Group::copy(Op& op) {
   if (op.workers == 0) ring(me_);
 }
 
-bool Group::idle() const {
+bool SharedGroup::idle() const {
   for (const auto& [index, s] : streams_) {
-    for (const Ref<Op>& op : s.ops)
+    for (const Ref<SharedOp>& op : s.ops)
       if (op->state != State::kFailed && !(failed_ && op->state == State::kDone)) return false;
   }
   return true;
 }
 
-bool Group::busy() const {
+bool SharedGroup::busy() const {
   for (const auto& [index, s] : streams_)
-    for (const Ref<Op>& op : s.ops)
+    for (const Ref<SharedOp>& op : s.ops)
       if (!op->ended() && op->in.nbytes() + op->out.nbytes() > 2 * kBoxBytes) return true;
   return false;
 }

@@ -35,22 +35,22 @@ Engine::Engine(Places& places, int rank, std::chrono::nanoseconds spin, bool has
       has_progress_thread_(has_progress_thread),
       heap_(*places.segments[rank]) {}
 
-void Engine::add(Group* group) {
+void Engine::add(SharedGroup* group) {
   Lock lock(*this);
   groups_.push_back(group);
 }
-void Engine::remove(Group* group) {
+void Engine::remove(SharedGroup* group) {
   Lock lock(*this);
   std::erase(groups_, group);
 }
 
-void Engine::activate(Group* group) {
-  for (const Ref<Group>& g : active_)
+void Engine::activate(SharedGroup* group) {
+  for (const Ref<SharedGroup>& g : active_)
     if (g.get() == group) return;
-  active_.push_back(Ref<Group>(group));
+  active_.push_back(Ref<SharedGroup>(group));
 }
 
-std::pair<Ref<Group>, Ref<Op>> Engine::progress() {
+std::pair<Ref<SharedGroup>, Ref<SharedOp>> Engine::progress() {
   for (size_t i = 0; i < active_.size();) {
     active_[i]->progress();
     if (active_[i]->idle()) {
@@ -61,8 +61,8 @@ std::pair<Ref<Group>, Ref<Op>> Engine::progress() {
       ++i;
     }
   }
-  for (const Ref<Group>& g : active_)
-    if (Ref<Op> op = g->to_copy()) return {g, std::move(op)};
+  for (const Ref<SharedGroup>& g : active_)
+    if (Ref<SharedOp> op = g->to_copy()) return {g, std::move(op)};
   return {};
 }
 
@@ -84,7 +84,7 @@ bool Engine::wait_until(const std::function<bool()>& stop, Work::Deadline deadli
   Clock::time_point sleep_at{};  // not set
   while (true) {
     const uint32_t seen = h.bell.load();
-    std::pair<Ref<Group>, Ref<Op>> work;
+    std::pair<Ref<SharedGroup>, Ref<SharedOp>> work;
     {
       Lock lock(*this);
       work = progress();
@@ -92,8 +92,8 @@ bool Engine::wait_until(const std::function<bool()>& stop, Work::Deadline deadli
     }
     if (work.second) {
       const auto left = static_cast<int64_t>(work.second->boxes.size());
-      Group& group = *work.first;
-      Op& op = *work.second;
+      SharedGroup& group = *work.first;
+      SharedOp& op = *work.second;
       parallel_for(std::min<int64_t>(num_threads(), left), [&](int64_t) { group.copy(op); });
       sleep_at = {};
       continue;
@@ -122,7 +122,7 @@ bool Engine::wait_until(const std::function<bool()>& stop, Work::Deadline deadli
 }
 
 bool Engine::step() {
-  std::pair<Ref<Group>, Ref<Op>> work;
+  std::pair<Ref<SharedGroup>, Ref<SharedOp>> work;
   {
     Lock lock(*this);
     if (waiters_ > 0) return false;
@@ -135,7 +135,7 @@ bool Engine::step() {
 void Engine::ask_for_progress() {
   if (!has_progress_thread_ || waiters_ > 0) return;
   SegmentHeader& h = segment().header();
-  const bool busy = std::any_of(active_.begin(), active_.end(), [](const Ref<Group>& g) { return g->busy(); });
+  const bool busy = std::any_of(active_.begin(), active_.end(), [](const Ref<SharedGroup>& g) { return g->busy(); });
   if (busy == static_cast<bool>(h.wants_progress.load(std::memory_order_relaxed)) && !busy) return;
   h.wants_progress.store(busy);
   if (!busy) return;
@@ -146,21 +146,21 @@ void Engine::ask_for_progress() {
 
 void Engine::end(int rank, const std::string& sentence) {
   Lock lock(*this);
-  for (Group* g : groups_)
+  for (SharedGroup* g : groups_)
     if (g->has(rank)) g->fail(Error(Code::kAborted, sentence), nullptr);
   ring(places_, rank_);
 }
 
 void Engine::abort(const std::string& cause) {
   Lock lock(*this);
-  for (Group* g : groups_) g->fail(Error(Code::kAborted, cause), nullptr);
+  for (SharedGroup* g : groups_) g->fail(Error(Code::kAborted, cause), nullptr);
   ring(places_, rank_);
 }
 
 void Engine::close() {
   Lock lock(*this);
-  for (Group* g : groups_) g->retire_locked(true);
-  for (Ref<Group>& g : active_) garbage_.push_back(std::move(g));
+  for (SharedGroup* g : groups_) g->retire_locked(true);
+  for (Ref<SharedGroup>& g : active_) garbage_.push_back(std::move(g));
   active_.clear();
 }
 

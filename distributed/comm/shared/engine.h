@@ -44,16 +44,16 @@ class Engine {
 
    private:
     Engine& engine_;
-    std::vector<Ref<Group>> garbage_;  // destroyed after lock_
+    std::vector<Ref<SharedGroup>> garbage_;  // destroyed after lock_
     std::unique_lock<std::mutex> lock_;
   };
 
-  void add(Group* group);     // locks
-  void remove(Group* group);  // locks
+  void add(SharedGroup* group);     // locks
+  void remove(SharedGroup* group);  // locks
   /// Marks a group as having collectives under way. Needs the lock.
-  void activate(Group* group);
+  void activate(SharedGroup* group);
   /// Advances all groups; returns an op with boxes to copy, and its group. Needs the lock.
-  std::pair<Ref<Group>, Ref<Op>> progress();
+  std::pair<Ref<SharedGroup>, Ref<SharedOp>> progress();
   /// Waits until stop(), called with the lock held after each progress(), returns true; false at the deadline.
   /// Meanwhile the thread copies boxes; with `parallel`, all threads of its pool do.
   bool wait_until(const std::function<bool()>& stop, Work::Deadline deadline);
@@ -76,8 +76,8 @@ class Engine {
   const bool has_progress_thread_;
   SharedHeap heap_;
   Mutex mutex_;
-  std::vector<Group*> groups_;
-  std::vector<Ref<Group>> active_, garbage_;
+  std::vector<SharedGroup*> groups_;
+  std::vector<Ref<SharedGroup>> active_, garbage_;
   int waiters_ = 0;
 };
 

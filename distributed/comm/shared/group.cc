@@ -42,13 +42,9 @@ void copy_dense(const StridedView& from, void* to) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name, const std::vector<int>& members,
-             uint64_t key)
-    : internal::Group({static_cast<int>(members.size()), name, members}),
-      hub_(std::move(hub)),
-      engine_(engine),
-      key_(key) {
-  me_ = static_cast<int>(std::find(members.begin(), members.end(), engine.rank()) - members.begin());
+SharedGroup::SharedGroup(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name,
+                         const std::vector<int>& members, uint64_t key)
+    : ProcessGroup(std::move(hub), name, members, engine.rank(), key), engine_(engine) {
   areas_.resize(members.size());
   for (int r : members) segments_.push_back(engine.places().segments[r]);
   // The area is never freed: a slow peer may still read it after this rank has dropped the communicator.
@@ -63,12 +59,12 @@ Group::Group(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string&
 }
 
 // The rank starts no more collectives, so no other rank needs to wait for it.
-Group::~Group() {
+SharedGroup::~SharedGroup() {
   engine_.remove(this);
   retire_locked(true);
 }
 
-void Group::open(Work::Deadline deadline) {
+void SharedGroup::open(Work::Deadline deadline) {
   int missing = -1;
   auto all_found = [&] {
     const Places& places = engine_.places();
@@ -103,19 +99,15 @@ void Group::open(Work::Deadline deadline) {
   }
 }
 
-bool Group::has(int world_rank) const {
-  return std::find(names_.ranks.begin(), names_.ranks.end(), world_rank) != names_.ranks.end();
-}
-
-void Group::ring(int position) const { shared::ring(engine_.places(), names_.ranks[position]); }
+void SharedGroup::ring(int position) const { shared::ring(engine_.places(), names_.ranks[position]); }
 
 // Wakes the other members of a stream: all members, or the members that wait for a slot.
-void Group::ring_others(const Stream& s, bool all) const {
+void SharedGroup::ring_others(const Stream& s, bool all) const {
   for (size_t i = 0; i < s.members.size(); ++i)
     if (i != s.mine && (all || counters(s, i).blocked.load())) ring(s.members[i]);
 }
 
-Stream& Group::stream_of(const Request& r) {
+Stream& SharedGroup::stream_of(const Request& r) {
   const int index = !point_to_point(r.kind) ? 0 : 1 + 2 * r.peer + (r.kind == Collective::kRecv);
   auto [it, added] = streams_.try_emplace(index);
   Stream& s = it->second;
@@ -134,10 +126,10 @@ Stream& Group::stream_of(const Request& r) {
   return s;
 }
 
-Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Error>* error,
-                               const std::pair<int, int>* color) {
+Ref<internal::Op> SharedGroup::start(int, const CommRequest& request, std::optional<Error>* error,
+                                     const std::pair<int, int>* color) {
   Request r(request);
-  Ref<Op> op;
+  Ref<SharedOp> op;
   {
     Engine::Lock lock(engine_);
     refresh();
@@ -147,7 +139,7 @@ Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Er
     }
     if ((*error = failed_)) return {};
     Stream& s = stream_of(r);
-    op = make_ref<Op>(s.members);
+    op = make_ref<SharedOp>(s.members);
     op->stream = point_to_point(r.kind) ? s.indices[s.mine] : 0;
     op->mine = s.mine;
   }
@@ -194,7 +186,7 @@ Ref<internal::Op> Group::start(int, const CommRequest& request, std::optional<Er
 }
 
 // Copies a small input into shared memory.
-void Group::share_input(Op& op) {
+void SharedGroup::share_input(SharedOp& op) {
   const Request& r = op.requests[op.mine];
   const int64_t bytes = others_read(r, me_) ? op.in.nbytes() : 0;
   op.whole = bytes <= kSmallBytes;
@@ -204,19 +196,19 @@ void Group::share_input(Op& op) {
   copy_dense(op.in, op.stage);
 }
 
-void Group::free_stage(Op& op) {
+void SharedGroup::free_stage(SharedOp& op) {
   if (op.stage) engine_.heap().free(op.stage);
   op.stage = nullptr;
 }
 
-uint64_t Group::least_done(const Stream& s) const {
+uint64_t SharedGroup::least_done(const Stream& s) const {
   uint64_t least = ~uint64_t{0};
   for (size_t i = 0; i < s.members.size(); ++i) least = std::min(least, counters(s, i).done.load());
   return least;
 }
 
 // Whether the slot of the next op may be written.
-bool Group::room(Stream& s) {
+bool SharedGroup::room(Stream& s) {
   const uint64_t window = AreaLayout::window(s.indices[s.mine]);
   if (s.published < window || least_done(s) + window > s.published) return true;
   std::atomic<uint32_t>& blocked = counters(s, s.mine).blocked;
@@ -226,7 +218,7 @@ bool Group::room(Stream& s) {
   return true;
 }
 
-void Group::publish(Stream& s, Op& op) {
+void SharedGroup::publish(Stream& s, SharedOp& op) {
   const Area& area = areas_[me_];
   const int index = s.indices[s.mine];
   const Request& r = op.requests[op.mine];
@@ -238,7 +230,7 @@ void Group::publish(Stream& s, Op& op) {
   }
   write_slot(area, index, op.k, r, op.whole, !op.whole && writes_of(op).next(),
              data ? engine_.segment().offset_of(data) : 0, op.splits_here ? &op.colors[op.mine] : nullptr);
-  op.state = Op::State::kPublished;
+  op.state = SharedOp::State::kPublished;
   area.header().last.store(op.number << 8 | static_cast<uint64_t>(r.kind), std::memory_order_relaxed);
   counters(s, s.mine).blocked.store(0, std::memory_order_relaxed);
   // Sequentially consistent: of two ranks that publish at once, at least one sees the other's request.
@@ -254,7 +246,7 @@ void Group::publish(Stream& s, Op& op) {
 }
 
 // Reads the requests that other ranks have published by now, and finds the first request.
-void Group::read_requests(Stream& s, Op& op) {
+void SharedGroup::read_requests(Stream& s, SharedOp& op) {
   int64_t earliest = 0;
   op.first = -1;
   op.splits = 0;
@@ -274,12 +266,12 @@ void Group::read_requests(Stream& s, Op& op) {
   if (op.first < 0) op.first = static_cast<int>(s.mine);  // no rank has published: this rank waits for a slot
 }
 
-void Group::compare(const Op& op) const {
+void SharedGroup::compare(const SharedOp& op) const {
   for (size_t i = 0; i < op.members.size(); ++i)
     if (op.here[i] && static_cast<int>(i) != op.first) names_.agree(op, op.first, i);
 }
 
-std::vector<LastStarted> Group::last_of(const Op& op) const {
+std::vector<LastStarted> SharedGroup::last_of(const SharedOp& op) const {
   std::vector<LastStarted> last;
   for (int m : op.members) {
     const uint64_t v = areas_[m].header().last.load(std::memory_order_relaxed);
@@ -288,19 +280,19 @@ std::vector<LastStarted> Group::last_of(const Op& op) const {
   return last;
 }
 
-std::optional<Error> Group::wait(internal::Op& started, Work::Deadline deadline) {
-  Op& op = static_cast<Op&>(started);
+std::optional<Error> SharedGroup::wait(internal::Op& started, Work::Deadline deadline) {
+  SharedOp& op = static_cast<SharedOp&>(started);
   while (!engine_.wait_until([&] { return op.ended() && op.workers == 0; }, deadline)) {
     Engine::Lock lock(engine_);
     if (!op.ended()) time_out(op);
-    if (op.state == Op::State::kFailed) break;  // leave() waits for the threads that still use the operands
+    if (op.state == SharedOp::State::kFailed) break;  // leave() waits for the threads that still use the operands
     // At the last moment all ranks have agreed that the collective is done: only copies remain.
     deadline = Work::Deadline::max();
   }
   return op.error;
 }
 
-void Group::time_out(Op& op) {
+void SharedGroup::time_out(SharedOp& op) {
   Stream& s = streams_.at(op.stream);
   read_requests(s, op);
   size_t missing = 0, left = 0;
@@ -313,49 +305,44 @@ void Group::time_out(Op& op) {
        &op);
 }
 
-bool Group::done(internal::Op& started) {
-  Op& op = static_cast<Op&>(started);
+bool SharedGroup::done(internal::Op& started) {
+  SharedOp& op = static_cast<SharedOp&>(started);
   Engine::Lock lock(engine_);
   engine_.progress();
   return op.ended() && op.workers == 0;
 }
 
-void Group::leave(internal::Op& started, int) {
-  Op& op = static_cast<Op&>(started);
+void SharedGroup::leave(internal::Op& started, int) {
+  SharedOp& op = static_cast<SharedOp&>(started);
   {
     Engine::Lock lock(engine_);
     engine_.progress();
-    if (op.state == Op::State::kDone) return;
+    if (op.state == SharedOp::State::kDone) return;
     if (!op.ended()) fail(names_.dropped(op.requests[op.mine].kind, op.number, me_), &op);
   }
   // There is no deadline, because threads of this rank use its memory.
   engine_.wait_until([&] { return op.workers == 0 && op.ended(); }, Work::Deadline::max());
 }
 
-void Group::abort(const std::string& cause) {
+void SharedGroup::abort(const std::string& cause) {
   Engine::Lock lock(engine_);
   refresh();
   if (!failed_) fail(internal::abort_error(cause), nullptr);
 }
 
-void Group::retire(int, bool on) {
+void SharedGroup::retire(int, bool on) {
   Engine::Lock lock(engine_);
   retire_locked(on);
 }
 
-Ref<internal::Group> Group::part(internal::Op& split, int color, const std::string& name,
-                                 const std::vector<int>& ranks) {
-  return hub_->make_group(name, ranks, engine_.rank(), internal::part_key(key_, split, color));
-}
-
-void Group::retire_locked(bool on) {
+void SharedGroup::retire_locked(bool on) {
   areas_[me_].header().retired.store(on);
   for (int i = 0; i < size(); ++i)
     if (i != me_ && areas_[i]) ring(i);
 }
 
 // The first failure counts. A collective does not fail once all ranks have agreed that it is done.
-void Group::fail(const Error& error, const Op* op) {
+void SharedGroup::fail(const Error& error, const SharedOp* op) {
   if (failed_ || !open_) return;  // open() checks for ranks that ended before
   AreaHeader& mine = areas_[me_].header();
   const std::string text = error.what();
@@ -375,21 +362,21 @@ void Group::fail(const Error& error, const Op* op) {
   for (int i = 0; i < size(); ++i) ring(i);
 }
 
-void Group::refresh() {
+void SharedGroup::refresh() {
   const uint64_t v = state().load();
   if ((v & 0xffff) && !failed_) take_failure(v);
 }
 
-void Group::take_failure(uint64_t v) {
+void SharedGroup::take_failure(uint64_t v) {
   const AreaHeader& record = areas_[(v & 0xffff) - 1].header();
   const std::string text(record.failure_text, record.failure_length);
   failed_ = aborted_by(text);
   for (auto& [index, s] : streams_)
-    for (const Ref<Op>& op : s.ops) {
+    for (const Ref<SharedOp>& op : s.ops) {
       if (op->ended()) continue;
       if (index == 0 && (v >> 16) >= op->number) continue;  // it is done on all ranks
-      if (index != 0 && op->state == Op::State::kCopied) continue;
-      op->state = Op::State::kFailed;
+      if (index != 0 && op->state == SharedOp::State::kCopied) continue;
+      op->state = SharedOp::State::kFailed;
       if (record.failure_number == op->number && record.failure_stream == s.id)
         op->error = Error(static_cast<Code>(record.failure_code), text);
       else

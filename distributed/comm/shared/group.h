@@ -25,12 +25,12 @@
 namespace weft::dist::shared {
 
 class Engine;
-class Group;
+class SharedGroup;
 
 constexpr int64_t kPieces = 3;  // number of pieces in a ring
 
 /// One collective as this rank sees it.
-struct Op final : internal::Op {
+struct SharedOp final : internal::Op {
   enum class State { kQueued, kPublished, kCopying, kCopied, kDone, kFailed };
   using internal::Op::Op;
   uint64_t k = 0;   // its place in the stream, from 0
@@ -66,19 +66,19 @@ struct Stream {
   std::vector<int> members;  // positions in the group
   std::vector<int> indices;  // the number of the stream in the area of each member
   size_t mine = 0;
-  std::deque<Ref<Op>> ops;  // collectives of which some rank has not done its part; the first has k = base
+  std::deque<Ref<SharedOp>> ops;  // collectives of which some rank has not done its part; the first has k = base
   uint64_t base = 0, started = 0, published = 0, copied = 0, finished = 0;
   uint64_t ticks = 0;    // StreamCounters::ticks of this rank
   void* ring = nullptr;  // this rank's pieces, while it needs them
-  Op& at(uint64_t k) { return *ops[k - base]; }
+  SharedOp& at(uint64_t k) { return *ops[k - base]; }
 };
 
-class Group final : public internal::Group {
+class SharedGroup final : public internal::ProcessGroup {
  public:
   /// Adds the control area of this rank; `members` are ranks of the world. Does not wait.
-  Group(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name, const std::vector<int>& members,
-        uint64_t key);
-  ~Group() override;
+  SharedGroup(std::shared_ptr<ProcessHub> hub, Engine& engine, const std::string& name, const std::vector<int>& members,
+              uint64_t key);
+  ~SharedGroup() override;
 
   // These lock the engine.
   void open(Work::Deadline deadline) override;
@@ -89,22 +89,19 @@ class Group final : public internal::Group {
   void leave(internal::Op& op, int rank) override;
   void abort(const std::string& cause) override;
   void retire(int rank, bool on) override;
-  Ref<internal::Group> part(internal::Op& split, int color, const std::string& name,
-                            const std::vector<int>& ranks) override;
   /// Copies boxes of this rank's part until none is left to start. Several threads may do so.
-  void copy(Op& op);
+  void copy(SharedOp& op);
 
   // The caller of these holds the engine's lock.
   /// Advances all streams as far as possible without copying large operands.
   void progress();
   /// An op with boxes to copy, or null.
-  Ref<Op> to_copy();
+  Ref<SharedOp> to_copy();
   bool idle() const;
   /// Whether an unfinished op is large enough to wake another thread for it.
   bool busy() const;
-  bool has(int world_rank) const;
   /// Makes the group fail on all ranks; `op` is the failed collective, or null.
-  void fail(const Error& error, const Op* op);
+  void fail(const Error& error, const SharedOp* op);
   /// Marks in this rank's area whether the rank will start no more collectives.
   void retire_locked(bool on);
 
@@ -117,34 +114,31 @@ class Group final : public internal::Group {
   void ring_others(const Stream& s, bool all) const;
   uint64_t least_done(const Stream& s) const;
 
-  PieceWrites& writes_of(const Op& op) { return writes_[static_cast<size_t>(op.requests[op.mine].kind)]; }
-  void share_input(Op& op);
-  void free_stage(Op& op);
+  PieceWrites& writes_of(const SharedOp& op) { return writes_[static_cast<size_t>(op.requests[op.mine].kind)]; }
+  void share_input(SharedOp& op);
+  void free_stage(SharedOp& op);
   void advance(Stream& s);
   bool room(Stream& s);
-  void publish(Stream& s, Op& op);
-  void read_requests(Stream& s, Op& op);
-  void compare(const Op& op) const;
-  void check_retired(Stream& s, Op& op);
-  bool ready(Stream& s, Op& op);
-  void list_copies(Stream& s, Op& op);
-  void cut_rounds(Op& op);
-  bool plan(Stream& s, Op& op);
-  void plan_tick(Stream& s, Op& op);
-  static std::optional<internal::Transfer> mine(const Op& op, size_t transfer);
-  int64_t share_bytes(const Op& op) const;
-  StridedView in_ring(const Stream& s, const Op& op, int member, size_t transfer, int64_t round) const;
-  void leave_copy(Op& op);
+  void publish(Stream& s, SharedOp& op);
+  void read_requests(Stream& s, SharedOp& op);
+  void compare(const SharedOp& op) const;
+  void check_retired(Stream& s, SharedOp& op);
+  bool ready(Stream& s, SharedOp& op);
+  void list_copies(Stream& s, SharedOp& op);
+  void cut_rounds(SharedOp& op);
+  bool plan(Stream& s, SharedOp& op);
+  void plan_tick(Stream& s, SharedOp& op);
+  static std::optional<internal::Transfer> mine(const SharedOp& op, size_t transfer);
+  int64_t share_bytes(const SharedOp& op) const;
+  StridedView in_ring(const Stream& s, const SharedOp& op, int member, size_t transfer, int64_t round) const;
+  void leave_copy(SharedOp& op);
   bool decide(const Stream& s, uint64_t k);
   void refresh();
   void take_failure(uint64_t state);
-  void time_out(Op& op);
-  std::vector<internal::LastStarted> last_of(const Op& op) const;
+  void time_out(SharedOp& op);
+  std::vector<internal::LastStarted> last_of(const SharedOp& op) const;
 
-  const std::shared_ptr<ProcessHub> hub_;
   Engine& engine_;
-  const uint64_t key_;
-  int me_ = 0;
   std::vector<Segment*> segments_;
   std::vector<Area> areas_;
   std::map<int, Stream> streams_;                    // key: this rank's number of the stream

@@ -16,10 +16,10 @@ namespace weft::dist {
 namespace {
 
 using shared::Engine;
-using shared::Group;
 using shared::PeerProcess;
 using shared::Segment;
 using shared::SegmentHeader;
+using shared::SharedGroup;
 
 struct SharedHub final : ProcessHub {
   SharedHub(Store& store, int size, const std::vector<int>& local, const SharedWorldOptions& o)
@@ -58,7 +58,7 @@ struct SharedHub final : ProcessHub {
 
   Ref<internal::Group> make_group(const std::string& name, const std::vector<int>& ranks, int rank,
                                   uint64_t key) override {
-    return make_ref<Group>(shared_from_this(), *engines.at(rank), name, ranks, key);
+    return make_ref<SharedGroup>(shared_from_this(), *engines.at(rank), name, ranks, key);
   }
 
   void close() override {

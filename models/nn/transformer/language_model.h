@@ -55,7 +55,7 @@ class LanguageModel : public Module {
   /// Balances the experts by the counts of a whole step. Call it in the step after computing gradients.
   virtual void update_balance(const Tensor& expert_counts) const {}
 
-  virtual std::string family() const = 0;  // "gpt", "llama", "moe"
+  virtual std::string family() const = 0;  // its name, such as "gpt"
   virtual ConfigMap config() const = 0;
   virtual int64_t vocab() const = 0;
   virtual int64_t context() const = 0;

@@ -10,6 +10,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "models/gpt/config.h"
+#include "models/hf/families.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
 #include "models/weights/load.h"
@@ -22,12 +23,6 @@ namespace {
 using weights::HfModel;
 using Cells = std::map<std::string, Tensor>;
 
-const nn::ModelFamily& family_of(const std::string& program) {
-  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()})
-    if (f->name == program) return *f;
-  throw std::runtime_error(program);
-}
-
 const weights::Family& tables_of(const std::string& program) {
   for (const weights::Family* f : weights::families())
     if (f->program == program) return *f;
@@ -37,7 +32,7 @@ const weights::Family& tables_of(const std::string& program) {
 std::string fixture(const std::string& name) { return "models/testing/hf/fixtures/" + name; }
 
 std::unique_ptr<nn::LanguageModel> model_of(const std::string& program, const nn::ConfigMap& config) {
-  const nn::ModelFamily& f = family_of(program);
+  const nn::ModelFamily& f = family_named(program);
   return f.make(f.with_fields(f.preset(f.default_preset), config));
 }
 
@@ -180,7 +175,7 @@ TEST(GgufModel, AConfigurationThatNothingDescribesGetsOneSentence) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(str_cat(c.program, " ", c.field));
-    const nn::ModelFamily& f = family_of(c.program);
+    const nn::ModelFamily& f = family_named(c.program);
     nn::ConfigMap config = f.preset(c.preset);
     config[c.field] = c.value;
     const std::string error = error_of([&] { weights::config_json(tables_of(c.program), config); });

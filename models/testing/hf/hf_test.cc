@@ -8,9 +8,7 @@
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
-#include "models/gpt/config.h"
-#include "models/llama/config.h"
-#include "models/moe/config.h"
+#include "models/hf/families.h"
 #include "models/testing/fixture.h"
 #include "models/weights/load.h"
 #include "models/weights/pieces.h"
@@ -30,14 +28,11 @@ const char* const kNames[] = {"gpt2",    "gpt2_no_prefix", "llama3", "llama_yarn
 std::string folder_of(const std::string& name) { return "models/testing/hf/fixtures/" + name; }
 
 std::unique_ptr<nn::LanguageModel> model_of(const HfModel& hf) {
-  for (const nn::ModelFamily* f : {&gpt::family(), &llama::family(), &moe::family()})
-    if (f->name == hf.config.family->program) {
-      // Every field of the configuration is one that config.json or the table decides.
-      const nn::ConfigMap base = f->preset(f->default_preset);
-      for (const auto& [field, value] : base) EXPECT_TRUE(hf.config.config.contains(field)) << field;
-      return f->make(f->with_fields(base, hf.config.config));
-    }
-  return nullptr;
+  const nn::ModelFamily& f = family_named(hf.config.family->program);
+  // Every field of the configuration is one that config.json or the table decides.
+  const nn::ConfigMap base = f.preset(f.default_preset);
+  for (const auto& [field, value] : base) EXPECT_TRUE(hf.config.config.contains(field)) << field;
+  return f.make(f.with_fields(base, hf.config.config));
 }
 
 // The tensors of a file whose names begin with "grad.", without it.

@@ -27,7 +27,7 @@ TEST_P(Real, IdsOfLlamaCpp) {
   const char* folder = std::getenv("WEFT_VOCABULARIES");
   ASSERT_TRUE(folder) << "need --test_env=WEFT_VOCABULARIES=FOLDER";
   const std::string path = std::string(folder) + "/ggml-vocab-" + GetParam() + ".gguf";
-  const auto t = Tokenizer::open(path);
+  const auto t = FileTokenizer::open(path);
   const std::vector<std::string> texts = parts(io::read_file(path + ".inp"), "\n__ggml_vocab_test__\n");
   const std::vector<std::string> lines = parts(io::read_file(path + ".out"), "\n");
   ASSERT_GE(texts.size(), 47u);

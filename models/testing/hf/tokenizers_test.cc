@@ -19,7 +19,9 @@ namespace {
 
 const std::string kFolder = "models/testing/hf/fixtures/tokenizers/";
 
-std::shared_ptr<const Tokenizer> style(const std::string& name) { return Tokenizer::open(kFolder + name + ".json"); }
+std::shared_ptr<const FileTokenizer> style(const std::string& name) {
+  return FileTokenizer::open(kFolder + name + ".json");
+}
 
 /// SplitMix64, as make_tokenizers.py has it.
 struct Random {
@@ -165,7 +167,7 @@ TEST_P(Styles, SpecialTokensOfTemplatesOnly) {
 }
 
 /// All that a tokenizer does with `texts`, and its tokens, is equal.
-void expect_equal(const Tokenizer& a, const Tokenizer& b, int texts_to_read) {
+void expect_equal(const FileTokenizer& a, const FileTokenizer& b, int texts_to_read) {
   ASSERT_LE(a.vocab_size(), b.vocab_size());
   EXPECT_EQ(a.end_of_text(), b.end_of_text());
   EXPECT_TRUE(std::ranges::equal(a.before(), b.before()));
@@ -207,7 +209,7 @@ TEST_P(Styles, OtherFormatsHaveTheIds) {
   }
   for (io::Json& t : plain["added_tokens"]) t["lstrip"] = t["rstrip"] = t["single_word"] = false;
   io::write_file_atomic(folder + "/plain/tokenizer.json", plain.dump());
-  const auto original = Tokenizer::open(folder), reference = Tokenizer::open(folder + "/plain");
+  const auto original = FileTokenizer::open(folder), reference = FileTokenizer::open(folder + "/plain");
   const std::string end = original->token(original->end_of_text() < 0 ? 0 : original->end_of_text());
   const io::Json config{{"eos_token", end}, {"bos_token", {{"content", end}}}, {"chat_template", "{{ bos_token }}"}};
   for (const char* file : {"/tokenizer_config.json", "/plain/tokenizer_config.json"})
@@ -227,7 +229,7 @@ TEST_P(Styles, OtherFormatsHaveTheIds) {
                                                              "files join none, so this text gets other ids"})
                          : std::vector<std::string>());
   constexpr int kTexts = 10'000;
-  expect_equal(*reference, *Tokenizer::open(gguf), kTexts);
+  expect_equal(*reference, *FileTokenizer::open(gguf), kTexts);
   const io::GgufFile file(gguf);
   const std::map<std::string, std::pair<const char*, const char*>> kinds{{"gpt2", {"gpt2", "gpt-2"}},
                                                                          {"llama3", {"gpt2", "llama-bpe"}},
@@ -241,7 +243,7 @@ TEST_P(Styles, OtherFormatsHaveTheIds) {
 
   for (const auto& [part, content] : files_for_transformers(gguf, {}))
     io::write_file_atomic(folder + "/back/" + part, content);
-  expect_equal(*reference, *Tokenizer::open(folder + "/back"), kTexts);
+  expect_equal(*reference, *FileTokenizer::open(folder + "/back"), kTexts);
   for (const std::string& path : {gguf, folder + "/back"}) {
     const Settings settings = read_settings(path);
     EXPECT_EQ(settings.chat_template, "{{ bos_token }}") << path;
@@ -251,10 +253,10 @@ TEST_P(Styles, OtherFormatsHaveTheIds) {
   const std::vector<NamedFile> copies = tokenizer_files(gguf);
   ASSERT_EQ(copies.size(), 1u);
   io::write_file_atomic(folder + "/copy.gguf", copies[0].second);
-  EXPECT_EQ(Tokenizer::open(folder + "/copy.gguf")->name(), Tokenizer::open(gguf)->name());
+  EXPECT_EQ(FileTokenizer::open(folder + "/copy.gguf")->name(), FileTokenizer::open(gguf)->name());
   // Flags and normal forms, too, are written to a tokenizer.json.
   io::write_file_atomic(folder + "/back/tokenizer.json", write_tokenizer_json(read_tokenizer(folder)));
-  expect_equal(*Tokenizer::open(folder), *Tokenizer::open(folder + "/back"), kTexts);
+  expect_equal(*FileTokenizer::open(folder), *FileTokenizer::open(folder + "/back"), kTexts);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Styles, ::testing::Values("gpt2", "llama3", "qwen", "spm"),

@@ -237,7 +237,7 @@ TEST(HfTrain, CheckpointsContainTheirTokenizer) {
   std::string content;
   for (int i = 0; i < 2000; ++i) content += str_cat("line ", i, " of a text that has numbers.\n");
   io::write_file_atomic(text, content);
-  const auto tokenizer = text::Tokenizer::open(folder);
+  const auto tokenizer = text::FileTokenizer::open(folder);
   TrainOptions o = options_of(fresh("tokenizer"), 2);
   o.data = text;
   o.tokenizer = folder;
@@ -253,7 +253,7 @@ TEST(HfTrain, CheckpointsContainTheirTokenizer) {
   gguf.tokenizer = folder + "/tokenizer.gguf";
   io::write_file_atomic(gguf.tokenizer,
                         io::gguf_of(text::metadata_for_gguf(folder, tokenizer->vocab_size(), {}, &notes)));
-  const std::string gguf_name = text::Tokenizer::open(gguf.tokenizer)->name();
+  const std::string gguf_name = text::FileTokenizer::open(gguf.tokenizer)->name();
   ASSERT_EQ(train::train(gpt::family(), gguf), 0);
   std::remove((folder + "/tokenizer.json").c_str());
   std::remove(gguf.tokenizer.c_str());

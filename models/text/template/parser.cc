@@ -433,9 +433,7 @@ class Parser {
       } else if (skip_op("[")) {
         e = subscript(std::move(e));
       } else if (is_op("(")) {
-        Node n = make(NodeKind::call, {}, std::move(e));
-        arguments(n);
-        e = std::move(n);
+        e = call(std::move(e));
       } else {
         return e;
       }
@@ -471,6 +469,11 @@ class Parser {
     need_op(")");
   }
 
+  NodePtr call(NodePtr callee) {
+    Node n = make(NodeKind::call, {}, std::move(callee));
+    arguments(n);
+    return n;
+  }
   NodePtr filter(NodePtr e) {
     Node n = make(NodeKind::filter, need_name(), std::move(e));
     n->line = tokens_[at_ - 1].line;
@@ -492,9 +495,7 @@ class Parser {
       } else if (skip_name("is")) {
         e = test(std::move(e));
       } else if (is_op("(")) {
-        Node n = make(NodeKind::call, {}, std::move(e));
-        arguments(n);
-        e = std::move(n);
+        e = call(std::move(e));
       } else {
         return e;
       }
