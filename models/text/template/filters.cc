@@ -312,7 +312,13 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
     {"rejectattr", select<true, false>},
     {"replace", as_method<kReplace>},
     {"reverse", reverse},
-    {"safe", [](In& in, const Value& v, const Arguments& a) { return in.filter("string", v, a); }},
+    {"safe",
+     [](In& in, const Value& v, const Arguments& a) -> Value {
+       in.bind("safe", a, {});
+       MarkedText text = in.heap.str(v);
+       text.set_html(true);
+       return in.heap.text(std::move(text));
+     }},
     {"select", select<false, true>},
     {"selectattr", select<true, true>},
     {"sort", sort},

@@ -10,6 +10,23 @@
 namespace weft::text::jinja {
 namespace {
 
+// Each entity has the mark of its character.
+MarkedText as_html(const MarkedText& t) {
+  MarkedText html;
+  t.for_each_part([&](std::string_view part, bool from_user) {
+    for (const char& c : part) {
+      const std::string_view entity = c == '&'    ? "&amp;"
+                                      : c == '<'  ? "&lt;"
+                                      : c == '>'  ? "&gt;"
+                                      : c == '\'' ? "&#39;"
+                                      : c == '"'  ? "&#34;"
+                                                  : std::string_view(&c, 1);
+      html.append(entity, from_user);
+    }
+  });
+  return html;
+}
+
 // Characters [begin, end) of a text.
 MarkedText characters(const MarkedText& t, int64_t begin, int64_t end) {
   const std::string_view s = t.bytes();
@@ -314,8 +331,14 @@ Value Interpreter::binary(char op, const Value& a, const Value& b) {
   const MarkedText *s = as_text(a), *t = as_text(b);
   const List *k = as_object<List>(a), *l = as_object<List>(b);
   if (op == '+' && s && t) {
-    MarkedText joined = *s;
-    joined.append(*t);
+    MarkedText joined;
+    joined.set_html(s->html() || t->html());
+    for (const MarkedText* part : {s, t}) {
+      if (part->html() == joined.html())
+        joined.append(*part);
+      else
+        joined.append(as_html(*part));
+    }
     return heap.text(std::move(joined));
   }
   if (op == '+' && k && l && k->tuple == l->tuple) {

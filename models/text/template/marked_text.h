@@ -49,6 +49,10 @@ class MarkedText {
     }
   }
 
+  /// The text of the filter `safe`, to which `+` joins other texts with their &, <, >, ' and " as HTML entities.
+  void set_html(bool html) { html_ = html; }
+  bool html() const { return html_; }
+
   const std::string& bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   bool from_user(size_t i) const { return (std::upper_bound(flips_.begin(), flips_.end(), i) - flips_.begin()) % 2; }
@@ -57,6 +61,7 @@ class MarkedText {
 
  private:
   std::string bytes_;
+  bool html_ = false;
   std::vector<uint32_t> flips_;  // where the mark changes; the bytes before the first place are the template's
 };
 

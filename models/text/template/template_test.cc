@@ -88,6 +88,8 @@ TEST(ChatTemplate, MarksTheTextOfTheUser) {
       {"[m.content]", "['[Ab,cD]']"},
       {"'%s|{}' % m.content", "[Ab,cD]|{}"},
       {"'<{}>'.format(m.content)", "<[Ab,cD]>"},
+      {"'<'|safe + m.content.replace(',', '<' + m.content[0])", "<[Ab]&lt;[AcD]"},
+      {"('x'|safe) + (m.content ~ '>')", "x[Ab,cD]&gt;"},
       {"m.content * 2", "[Ab,cDAb,cD]"},
       {"m.content | reverse | indent(1, first=true)", " [Dc,bA]"},
       {"(m.content | list)[0] ~ m.content[-1] ~ m.role", "[AD]user"},
