@@ -35,10 +35,10 @@ RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
 # old paths.
 FORWARDED = {
     "compiler/cost/machine", "compiler/exec/plan", "compiler/exec/record", "compiler/exec/run",
-    "compiler/passes/fusion", "compiler/passes/patterns", "distributed/control/service",
-    "framework/cuda/libraries", "framework/cuda/transfer", "framework/dispatch/device",
-    "framework/dispatch/rank", "framework/dispatch/state", "framework/io/fields", "models/data/readers",
-    "models/nn/layers", "models/nn/transformer", "ops/attention/masks", "ops/attention/mods", "ops/composite/images",
+    "compiler/passes/fusion", "compiler/passes/patterns", "distributed/control/service", "framework/cuda/libraries",
+    "framework/cuda/transfer", "framework/dispatch/device", "framework/dispatch/rank", "framework/dispatch/state",
+    "framework/io/fields", "models/data/readers", "models/nn/layers", "models/nn/transformer",
+    "models/optim/optimizers", "ops/attention/masks", "ops/attention/mods", "ops/composite/images",
     "ops/composite/layers", "ops/composite/loss", "ops/composite/math", "ops/composite/random",
     "ops/core/collectives", "ops/core/functions", "ops/core/indexing", "ops/core/products", "ops/core/reductions",
     "ops/kernels/attention", "ops/kernels/products", "ops/kernels/sums",

@@ -10,7 +10,7 @@
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 #include "models/hf/families.h"
-#include "models/weights/family.h"
+#include "models/weights/families/family.h"
 #include "weft.h"
 
 namespace weft::testing {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "framework/testing/compare.h"
+#include "models/optim/optimizers/sgd.h"
 #include "models/optim/scheduler.h"
-#include "models/optim/sgd.h"
 #include "ops/core/creation.h"
 
 namespace weft::optim {

@@ -8,7 +8,7 @@
 #include "framework/testing/values.h"
 #include "models/nn/layers/linear.h"
 #include "models/nn/layers/norm.h"
-#include "models/optim/adamw.h"
+#include "models/optim/optimizers/adamw.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 
 namespace weft::text {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 
 namespace weft::text {
 

@@ -2,7 +2,7 @@
 // whose steps follow no rule is encoded whole.
 #include <algorithm>
 
-#include "models/text/parts.h"
+#include "models/text/formats/parts.h"
 #include "models/text/scan.h"
 
 namespace weft::text {

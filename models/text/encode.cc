@@ -3,7 +3,7 @@
 
 #include "framework/base/error.h"
 #include "framework/io/utf8.h"
-#include "models/text/parts.h"
+#include "models/text/formats/parts.h"
 #include "models/text/unicode.h"
 
 namespace weft::text {

@@ -6,7 +6,7 @@
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
-#include "models/text/parts.h"
+#include "models/text/formats/parts.h"
 
 namespace weft::text {
 namespace {

@@ -5,7 +5,7 @@
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
 #include "framework/testing/fuzz.h"
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 #include "models/text/tokenizer.h"
 
 namespace weft::text {

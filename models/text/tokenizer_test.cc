@@ -7,7 +7,7 @@
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/json.h"
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 
 namespace weft::text {
 namespace {

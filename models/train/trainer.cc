@@ -26,7 +26,7 @@
 #include "models/data/tokenizer.h"
 #include "models/nn/nn.h"
 #include "models/optim/optim.h"
-#include "models/text/files.h"
+#include "models/text/formats/files.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/event_file.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/weights/family.h"
+#include "models/weights/families/family.h"
 
 namespace weft::weights {
 

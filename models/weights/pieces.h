@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "framework/tensor/view.h"
-#include "models/weights/family.h"
+#include "models/weights/families/family.h"
 #include "models/weights/source.h"
 
 namespace weft::weights {

@@ -8,7 +8,7 @@
 #include "framework/io/gguf.h"
 #include "framework/io/safetensors.h"
 #include "models/nn/config_map.h"
-#include "models/weights/family.h"
+#include "models/weights/families/family.h"
 
 namespace weft::weights {
 

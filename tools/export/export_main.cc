@@ -2,7 +2,7 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "models/hf/families.h"
-#include "models/text/files.h"
+#include "models/text/formats/files.h"
 #include "models/text/settings.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"

@@ -5,7 +5,7 @@
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/json.h"
-#include "tools/profile/memory.h"
+#include "tools/profile/memory/memory.h"
 #include "tools/profile/pictures.h"
 #include "tools/profile/profile_text.h"
 #include "tools/profile/timeline.h"

@@ -2,7 +2,7 @@
 
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
-#include "tools/profile/memory.h"
+#include "tools/profile/memory/memory.h"
 #include "tools/profile/record_file.h"
 #include "tools/profile/table.h"
 

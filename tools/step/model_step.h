@@ -9,7 +9,7 @@
 #include "framework/cli/cli.h"
 #include "framework/mesh/plan.h"
 #include "models/nn/transformer/language_model.h"
-#include "models/optim/adamw.h"
+#include "models/optim/optimizers/adamw.h"
 #include "weft.h"
 
 namespace weft::tools {

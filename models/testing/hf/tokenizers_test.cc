@@ -10,8 +10,8 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/utf8.h"
-#include "models/text/description.h"
-#include "models/text/files.h"
+#include "models/text/formats/description.h"
+#include "models/text/formats/files.h"
 #include "models/text/tokenizer.h"
 
 namespace weft::text {

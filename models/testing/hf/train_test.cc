@@ -13,7 +13,7 @@
 #include "models/gpt/config.h"
 #include "models/hf/families.h"
 #include "models/llama/config.h"
-#include "models/text/files.h"
+#include "models/text/formats/files.h"
 #include "models/text/settings.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"

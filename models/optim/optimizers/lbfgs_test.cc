@@ -1,4 +1,4 @@
-#include "models/optim/lbfgs.h"
+#include "models/optim/optimizers/lbfgs.h"
 
 #include <gtest/gtest.h>
 

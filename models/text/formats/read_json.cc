@@ -7,8 +7,8 @@
 #include "framework/io/checksum.h"
 #include "framework/io/json.h"
 #include "framework/io/utf8.h"
-#include "models/text/description.h"
-#include "models/text/json_names.h"
+#include "models/text/formats/description.h"
+#include "models/text/formats/json_names.h"
 #include "models/text/patterns.h"
 
 namespace weft::text {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 
 namespace weft::text {
 

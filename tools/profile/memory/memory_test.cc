@@ -1,5 +1,5 @@
 // The holders of memory at the peak, their sums, and the timeline of a handmade record.
-#include "tools/profile/memory.h"
+#include "tools/profile/memory/memory.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include "tools/draw/chart.h"
 #include "tools/draw/marks.h"
 #include "tools/draw/page.h"
-#include "tools/profile/memory.h"
+#include "tools/profile/memory/memory.h"
 #include "tools/profile/pictures.h"
 #include "tools/profile/table.h"
 

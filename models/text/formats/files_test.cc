@@ -1,12 +1,12 @@
 // Tokenizers for other programs: the bytes, and the parts that GGUF files cannot describe.
-#include "models/text/files.h"
+#include "models/text/formats/files.h"
 
 #include <gtest/gtest.h>
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 #include "models/text/tokenizer.h"
 
 namespace weft::text {

@@ -1,4 +1,4 @@
-#include "tools/profile/memory.h"
+#include "tools/profile/memory/memory.h"
 
 #include <algorithm>
 #include <map>

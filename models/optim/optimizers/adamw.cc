@@ -1,4 +1,4 @@
-#include "models/optim/adamw.h"
+#include "models/optim/optimizers/adamw.h"
 
 #include "models/optim/moments.h"
 #include "models/optim/optimizer_with.h"

@@ -1,10 +1,10 @@
-#include "models/text/files.h"
+#include "models/text/formats/files.h"
 
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "models/text/bytes_as_text.h"
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 
 namespace weft::text {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/optim/adafactor.h"
+#include "models/optim/optimizers/adafactor.h"
 
 #include <limits>
 

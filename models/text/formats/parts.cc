@@ -1,4 +1,4 @@
-#include "models/text/parts.h"
+#include "models/text/formats/parts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "models/weights/decoder.h"
+#include "models/weights/families/decoder.h"
 
 namespace weft::weights {
 

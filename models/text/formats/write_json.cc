@@ -5,8 +5,8 @@
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 #include "framework/io/json.h"
-#include "models/text/description.h"
-#include "models/text/json_names.h"
+#include "models/text/formats/description.h"
+#include "models/text/formats/json_names.h"
 
 namespace weft::text {
 namespace {

@@ -8,7 +8,7 @@
 #include "framework/base/one_line.h"
 #include "models/text/bpe.h"
 #include "models/text/bytes_as_text.h"
-#include "models/text/gguf_parts.h"
+#include "models/text/formats/gguf_parts.h"
 #include "models/text/patterns.h"
 
 namespace weft::text {

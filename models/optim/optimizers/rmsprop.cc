@@ -1,4 +1,4 @@
-#include "models/optim/rmsprop.h"
+#include "models/optim/optimizers/rmsprop.h"
 
 #include "models/optim/moments.h"
 #include "models/optim/optimizer_with.h"

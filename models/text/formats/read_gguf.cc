@@ -7,7 +7,7 @@
 #include "framework/io/checksum.h"
 #include "framework/io/gguf.h"
 #include "framework/io/utf8.h"
-#include "models/text/gguf_parts.h"
+#include "models/text/formats/gguf_parts.h"
 #include "models/text/patterns.h"
 
 namespace weft::text {

@@ -13,7 +13,7 @@
 
 #include "models/text/added.h"
 #include "models/text/bpe.h"
-#include "models/text/description.h"
+#include "models/text/formats/description.h"
 #include "models/text/patterns.h"
 #include "models/text/regex.h"
 

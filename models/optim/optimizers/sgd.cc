@@ -1,4 +1,4 @@
-#include "models/optim/sgd.h"
+#include "models/optim/optimizers/sgd.h"
 
 #include <algorithm>
 #include <cmath>
