@@ -23,8 +23,10 @@ wait $! || fail "two processes, the second: $(cat other.txt)"
 start 1 "$1" dp2 7 >other.txt 2>&1 &
 start 0 "$1" dp2 8 >out.txt 2>&1 && fail "other arguments: exit code 0"
 wait
-grep -qF "rank 1 (host " out.txt && grep -qF ") has the arguments dp2 7 and the others have dp2 8; need" out.txt || fail "other arguments: $(cat out.txt)"
+grep -qF "rank 1 (host " out.txt && grep -qF ") has the arguments dp2 7 and the others have dp2 8; need" out.txt ||
+  fail "other arguments: $(cat out.txt)"
 start 0 "$1" dp1 >out.txt 2>&1 && fail "dp1: exit code 0"
 start 0 "$1" dp3 >out.txt 2>&1 && fail "dp3: exit code 0"
-grep -qF "job: the mesh has 3 ranks, and torchrun has started 2 processes of this program; need" out.txt || fail "dp3: $(cat out.txt)"
+grep -qF "job: the mesh has 3 ranks, and torchrun has started 2 processes of this program; need" out.txt ||
+  fail "dp3: $(cat out.txt)"
 exit $((failures > 0))
