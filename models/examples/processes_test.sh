@@ -5,7 +5,10 @@ set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 # close A B: the losses of A and B differ by rounding only.
-close() { paste <(awk '{print $4}' <<<"$1") <(awk '{print $4}' <<<"$2") | awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d <= 1e-4 * $2)) exit 1}'; }
+close() {
+  paste <(awk '{print $4}' <<<"$1") <(awk '{print $4}' <<<"$2") |
+    awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d <= 1e-4 * $2)) exit 1}'
+}
 one=$("$1" dp1 20) || fail "dp1: exit code $?"
 [[ $(wc -l <<<"$one") == 2 ]] || fail "dp1 prints: $one"
 four=$("$1" fsdp2,tp2 20) || fail "fsdp2,tp2: exit code $?"

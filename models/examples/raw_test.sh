@@ -40,7 +40,8 @@ for ranks in 1 2 4; do
   grep -E "^ +[0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+ ms$" <<<"$out" | awk -v n=$ranks '
     { sum += $2; if ($1 == 0) first = $2 }
     END { all = 256 * n; want = 0.9 + 0.1 / 7 * (8 / n - 1); off = first / all - want
-          exit !(NR == n && sum == all && off < 1.5 / sqrt(all) && off > -1.5 / sqrt(all)) }' || fail "raw_ep --skew: rows: $out"
+          exit !(NR == n && sum == all && off < 1.5 / sqrt(all) && off > -1.5 / sqrt(all)) }' ||
+    fail "raw_ep --skew: rows: $out"
 done
 for ranks in 1 2 4; do
   for microbatches in 2 8; do

@@ -90,9 +90,14 @@ expect 1 "stages: 'nothing' is no module" "$train" "${piped[@]}" --mesh pp2 --st
 # resumes on any mesh or without one.
 short=(--steps 4 --threads 2 --checkpoint_every 2 --keep 0)
 losses() { grep -oE '"loss":[0-9.e-]+' "$1" | cut -d: -f2; }
-near() { [[ $(lines "$1") == "$(lines "$2")" ]] && paste <(losses "$1") <(losses "$2") | awk '{d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1}'; }
+near() {
+  [[ $(lines "$1") == "$(lines "$2")" ]] && paste <(losses "$1") <(losses "$2") |
+    awk '{d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1}'
+}
 same_state() {
-  for f in model optimizer; do cmp -s "$1/step_4/$f.safetensors" "$2/step_4/$f.safetensors" || fail "$3: $f.safetensors differs"; done
+  for f in model optimizer; do
+    cmp -s "$1/step_4/$f.safetensors" "$2/step_4/$f.safetensors" || fail "$3: $f.safetensors differs"
+  done
 }
 "$train" "${flags[@]}" "${short[@]}" --metrics m1.jsonl --checkpoint_dir m1 >m1.txt 2>&1 ||
   fail "train: $(tail -1 m1.txt)"
@@ -171,7 +176,8 @@ for ranks in threads processes; do  # rates and shares of four ranks, in each li
     fail "no table of ranks: $(cat r-$ranks.txt)"
 done
 [[ $(grep -c "held-out loss" r-processes.txt) == 2 ]] || fail "not one line of progress: $(cat r-processes.txt)"
-# The rates that mfu needs are measured before the ranks. Ranks do not wait for them: without kept rates, metrics lack mfu.
+# The rates that mfu needs are measured before the ranks. Ranks do not wait for them. Without kept rates, metrics lack
+# mfu.
 for run in r-threads r-processes; do
   grep -q '"mfu":' $run.jsonl || fail "no mfu: $(head -1 $run.jsonl)"
 done
@@ -309,7 +315,9 @@ done
 "$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir killed --metrics killed.jsonl --resume >killed.txt 2>&1 ||
   fail "resume: $(tail -3 killed.txt)"
 same whole.jsonl killed.jsonl "killed and resumed differs from uninterrupted"
-for f in model optimizer; do cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"; done
+for f in model optimizer; do
+  cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"
+done
 
 # --restarts starts killed processes again, from the newest checkpoint: files of an undisturbed run, and nothing else.
 hundred=("${flags[@]}" --steps 100 --checkpoint_every 20 --keep 0)
@@ -317,8 +325,8 @@ for mesh in none dp2; do
   on=(); [[ $mesh == none ]] || on=(--mesh $mesh)
   "$train" "${hundred[@]}" "${on[@]}" --checkpoint_dir calm-$mesh --metrics calm-$mesh.jsonl >calm.txt 2>&1 ||
     fail "100 steps on $mesh: $(tail -1 calm.txt)"
-  "$train" "${hundred[@]}" "${on[@]}" --restarts 3 --checkpoint_dir again-$mesh --metrics again-$mesh.jsonl >again.txt \
-    2>again.err &
+  "$train" "${hundred[@]}" "${on[@]}" --restarts 3 --checkpoint_dir again-$mesh --metrics again-$mesh.jsonl \
+    >again.txt 2>again.err &
   pid=$!
   for stop in 30 50 70; do
     while kill -0 $pid 2>/dev/null && (($(lines again-$mesh.jsonl) < stop)); do sleep 0.005; done
@@ -326,14 +334,16 @@ for mesh in none dp2; do
     [[ -z $victim ]] || kill -9 "$victim" 2>/dev/null
   done
   wait $pid || fail "--restarts on $mesh: $(tail -1 again.err)"
-  grep -qE \
-      "^[a-z_]+: rank [01] \(pid [0-9]+\) was killed by signal 9 \(Killed\); starting again from step [0-9]+, 2 restarts left$" again.err ||
+  again="starting again from step [0-9]+, 2 restarts left"
+  grep -qE "^[a-z_]+: rank [01] \(pid [0-9]+\) was killed by signal 9 \(Killed\); $again$" again.err ||
     fail "--restarts on $mesh, no restart: $(cat again.err again.txt)"
   grep -v "; starting again from " again.err && fail "--restarts on $mesh: $(cat again.err)"
   same calm-$mesh.jsonl again-$mesh.jsonl "--restarts on $mesh: other metrics"
   [[ ! -e again-$mesh.jsonl.1 && $(ls again-$mesh) == "$(ls calm-$mesh)" ]] ||
     fail "--restarts on $mesh left $(ls . again-$mesh)"
-  for file in calm-$mesh/step_*/*; do cmp -s "$file" "again-${file#calm-}" || fail "--restarts on $mesh: $file differs"; done
+  for file in calm-$mesh/step_*/*; do
+    cmp -s "$file" "again-${file#calm-}" || fail "--restarts on $mesh: $file differs"
+  done
 done
 "$train" "${flags[@]}" --steps 100000 --restarts 3 --checkpoint_every 5 --checkpoint_dir asked --metrics asked.jsonl \
   >asked.txt 2>asked.err &
@@ -348,8 +358,8 @@ expect 2 "--restarts: got 3; need --checkpoint_every above 0 or auto" "$train" "
   --checkpoint_every 0
 expect 2 "--restarts: got 3; need no --profile_steps" "$train" "${flags[@]}" --restarts 3 --profile_steps 1-2 \
   --checkpoint_dir lr2
-expect 2 \
-  "--restarts: got 3; drop --restarts: torchrun has started 2 processes of this program and restarts the job itself; pass --resume" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
+expect 2 "--restarts: got 3; drop --restarts: torchrun has started 2 processes of this program and restarts the job itself; pass --resume" \
+  torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
 
 # Ctrl-C, SIGTERM and SIGHUP save; the exit code is the signal's.
 "$train" "${flags[@]}" --steps 100000 --checkpoint_every 0 --checkpoint_dir none --metrics c.jsonl >c.txt 2>&1 &
@@ -374,8 +384,8 @@ for end in HUP:129 INT:130 TERM:143; do
 done
 
 # A folder that is removed under a run: another run may take it, and the first one then leaves it alone.
-"$train" "${flags[@]}" --steps 100000 --checkpoint_every 200 --keep 1 --checkpoint_dir taken --metrics d.jsonl >d.txt \
-  2>&1 &
+"$train" "${flags[@]}" --steps 100000 --checkpoint_every 200 --keep 1 --checkpoint_dir taken --metrics d.jsonl \
+  >d.txt 2>&1 &
 pid=$!
 while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
 kill -STOP $pid
@@ -437,7 +447,10 @@ mkdir again && cp -r whole/step_20 again/ || fail "no whole/step_20"
   fail "resume without flags: $(tail -3 again.txt)"
 grep -q "^24 steps of 4 x 16 tokens" again.txt || fail "resume without flags: $(cat again.txt)"
 grep -q "^note:" again.txt && fail "resume without flags: $(cat again.txt)"
-for f in model optimizer; do cmp -s whole/step_24/$f.safetensors again/step_24/$f.safetensors || fail "$f.safetensors differs after a resume without flags"; done
+for f in model optimizer; do
+  cmp -s whole/step_24/$f.safetensors again/step_24/$f.safetensors ||
+    fail "$f.safetensors differs after a resume without flags"
+done
 "$train" --checkpoint_every 0 --checkpoint_dir again --resume --steps 25 --lr 0.02 >again.txt 2>&1 ||
   fail "resume with --lr: $(tail -3 again.txt)"
 grep -qF "note: --lr was '0.01' and is now '0.02'" again.txt &&
@@ -456,7 +469,9 @@ done
 "$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir closed --metrics closed.jsonl >&- 2>&- <&-
 [[ $? == 1 ]] || fail "exit code with a closed standard output"
 same whole.jsonl closed.jsonl "metrics with closed descriptors"
-for f in model optimizer; do cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"; done
+for f in model optimizer; do
+  cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"
+done
 "$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 ||
   fail "state.json with closed descriptors: $(cat g.txt)"
 
@@ -479,8 +494,8 @@ cmp -s moved.jsonl whole.jsonl || fail "later metrics stay: $(tail -2 moved.json
 printf '{"step":25,"loss":1}\n' >later.jsonl
 "$train" --checkpoint_dir whole --resume --metrics later.jsonl >later.txt 2>&1 ||
   fail "later metrics only: $(tail -1 later.txt)"
-grep -q \
-    "^--metrics has no line up to the step of the checkpoint: the metrics of an earlier run are kept in .*later.jsonl.1$" later.txt && [[ $(lines later.jsonl.1) == 1 ]] ||
+grep -q "^--metrics has no line up to the step of the checkpoint: the metrics of an earlier run are kept in .*later.jsonl.1$" \
+    later.txt && [[ $(lines later.jsonl.1) == 1 ]] ||
   fail "later metrics only: $(cat later.txt)"
 grep -q metrics_bytes whole/step_24/state.json && fail "metrics_bytes in state.json"
 

@@ -19,7 +19,10 @@ awk -v l="$loss" 'BEGIN {exit !(l != "" && l < 0.02)}' ||
   fail "first_model learned to a loss of '$loss'; need below 0.02"
 
 # The outputs of programs on a mesh: the rows that the programs print, without times and predictions.
-rows() { grep -E ' [0-9]+ x |(all_to_all|all_reduce) +(tp|ep) ' | sed -E 's/ +(exposed|[0-9]+% behind|[0-9.]+ ms$).*//; s/over its link.*//; s/ +/ /g'; }
+rows() {
+  grep -E ' [0-9]+ x |(all_to_all|all_reduce) +(tp|ep) ' |
+    sed -E 's/ +(exposed|[0-9]+% behind|[0-9.]+ ms$).*//; s/over its link.*//; s/ +/ /g'
+}
 models/moe/train --mesh dp2,ep2 --ranks threads --batch_size 8 --seq_len 64 --steps 1 --sample 0 --eval_every 0 \
     --checkpoint_every 0 --show_plan >plan.txt ||
   fail "train --mesh: exit code $?"
