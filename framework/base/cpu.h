@@ -19,7 +19,7 @@ std::string_view to_string_view(Isa isa);
 struct CpuFeatures {
   std::string brand;
   bool x86_64_v2 = false;
-  bool avx2 = false;    // with FMA, F16C, BMI1, BMI2, LZCNT, MOVBE
+  bool avx2 = false;    // also FMA, F16C, BMI1, BMI2, LZCNT, MOVBE
   bool avx512 = false;  // F, CD, BW, DQ, VL
   bool avx512_bf16 = false, avx512_fp16 = false, avx512_vnni = false, avx_vnni = false;
   bool amx_tile = false, amx_bf16 = false, amx_int8 = false;  // the kernel granted the tile state to this process

@@ -1,7 +1,7 @@
-// The tracer: what each thread did and when, as events of fixed size in one ring for each thread. Off, a place that may
-// record an event costs one relaxed load and allocates nothing. On, it takes no lock, except at a thread's first event,
-// which makes the thread's ring. When a ring is full, each event replaces the oldest one, and the trace counts the lost
-// events. A thread's events outlive it until they are collected.
+// The tracer: the activity of each thread, with times, as events of fixed size in one ring for each thread. Off, a place
+// that may record an event costs one relaxed load and allocates nothing. On, it takes no lock, except at a thread's
+// first event, which makes the thread's ring. When a ring is full, each event replaces the oldest one, and the trace
+// counts the lost events. A thread's events outlive it until they are collected.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -26,17 +26,17 @@ struct TraceEvent {
     kArena,       // the end of a step's launches: nothing in its arena is live. No slice.
   };
   const char* name = "";
-  const char* scope = "";  // "blocks.3/attn"; of a collective: the dimensions of the mesh, "dp,cp"
-  const char* phase = "";  // of a launch: forward, backward or update
+  const char* scope = "";  // "blocks.3/attn"; mesh dimensions of a collective, "dp,cp"
+  const char* phase = "";  // phase of a launch: forward, backward or update
   SourceLine line;
-  int64_t begin_ns = 0, end_ns = 0;  // of one steady clock
-  uint64_t flow = 0;                 // of a collective: a number that is unique to it and equal on its ranks
-  int64_t bytes = -1;   // of a launch: live in the step's arena, as planned; of a collective: the rank's data
+  int64_t begin_ns = 0, end_ns = 0;  // times of one steady clock
+  uint64_t flow = 0;                 // number of a collective, unique and equal on its ranks
+  int64_t bytes = -1;   // live memory in the step's arena at a launch, as planned, or data of a collective's rank
   int32_t rank = -1;    // on a mesh; -1: outside
   int32_t thread = -1;  // index into Trace::threads
   TraceKind kind = kHost;
   bool failed = false;                 // it ended by an exception
-  bool starts = false, waits = false;  // of a collective
+  bool starts = false, waits = false;  // parts of a collective that the event includes
   bool on_device = false;              // times of a device that queues launches
 };
 

@@ -40,7 +40,7 @@ class Capture final {
   enum CaptureKind {
     kStep,         // top level: concrete tensors become captured constants, cells are read and written
     kBody,         // nested: every tensor from outside becomes a further input (see lifted)
-    kInitializer,  // of a cell: generator state is frozen as constants
+    kInitializer,  // the initializer of a cell: generator state is frozen as constants
   };
   explicit Capture(CaptureKind kind);
   ~Capture();

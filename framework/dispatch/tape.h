@@ -9,12 +9,12 @@ struct Cell;
 struct TapeNode final : RefCounted {
   const OpDef* op = nullptr;  // null: a leaf (a parameter, or a tensor after requires_grad())
   Attrs attrs;
-  SmallVec<Tensor, 3> in;   // with their own tape links; by type only if the derivative does not read the value
+  SmallVec<Tensor, 3> in;   // operands with their own tape links; only types if the derivative does not read the value
   SmallVec<Tensor, 1> out;  // without links, to avoid reference cycles
   SourceLine line;
   uint64_t sequence = 0;  // later nodes have larger numbers: a topological order
-  uint64_t variable = 0;  // of a leaf: equal for all values of one parameter
-  bool trained = false;   // of a leaf: an optimiser updates its parameter, or grad() was called for it
+  uint64_t variable = 0;  // identity of a leaf, equal for all values of one parameter
+  bool trained = false;   // a leaf that an optimiser updates, or that grad() was called for
   ~TapeNode() override;
 };
 

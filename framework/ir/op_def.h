@@ -19,7 +19,7 @@ enum Trait : uint32_t {
   kRandom = 1 << 4,       // result depends on {op_id} and the generator's cells
   kSideEffect = 1 << 5,   // never removed, order kept
   kStructural = 1 << 6,   // input, cell, captured, grad, barrier: meaning belongs to the graph, not to a kernel
-  kCommutative = 1 << 7,  // of its first two operands
+  kCommutative = 1 << 7,  // the first two operands may be swapped
   kIndexing = 1 << 8,     // gather, scatter
   kNotDifferentiable = 1 << 9,
   kReadsTape = 1 << 10,   // grad: meaning depends on how its operands were computed; the interpreter calls decompose
@@ -99,7 +99,7 @@ struct Cost {
   double flops = 0;                // all operations
   double bytes = 0;                // read plus written
   double products = 0;             // the part of `flops` that is matrix products: 2 m n k each
-  DType product_dtype = kFloat32;  // of the operands of these products
+  DType product_dtype = kFloat32;  // dtype of the operands of these products
   bool at_most = false;            // `flops` is an upper bound: the number depends on data
   double written = 0;              // the part of `bytes` that is written
   double working_set = 0;          // bytes that one pass touches; a pass of a loop is one iteration
@@ -112,7 +112,7 @@ struct Cost {
 struct WorkCall {
   const Attrs& attrs;
   std::span<const TensorType> in, out;
-  FunctionRef<Tensor(size_t)> value;  // of operand i: contiguous, in host memory
+  FunctionRef<Tensor(size_t)> value;  // value of operand i, contiguous, in host memory
 };
 
 /// One call of an op in the generated tests: operand specs and attributes.
@@ -155,8 +155,8 @@ struct OpDef {
   /// The same function in terms of other primitives (attention, grouped_dot); null if the op is itself primitive.
   std::vector<Tensor> (*decompose)(const Attrs&, std::span<const Tensor> in) = nullptr;
   std::vector<Sample> (*samples)() = nullptr;
-  uint32_t vjp_reads_in =
-      ~0u;  // bit i: vjp reads the value of operand i (otherwise only its type: its memory is not kept)
+  // Bit i: vjp reads the value of operand i. Otherwise it reads only the type, and the memory is not kept.
+  uint32_t vjp_reads_in = ~0u;
   uint32_t vjp_reads_out = ~0u;  // the same for results
   uint32_t linear = 0;           // bit i: linear in operand i, so partial sums of it give partial sums of the result
   bool jointly = false;          // linear in all of these together (add), not only in each with the others fixed (mul)

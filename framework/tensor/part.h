@@ -54,8 +54,8 @@ inline Shape TensorPart::shape() const {
   return shape;
 }
 
-/// Calls f(ElementRun) for all elements of a part of a tensor of this shape, in the order of the part. No two runs that
-/// follow each other could be one. A byte offset is an element's times the size of an element.
+/// Calls f(ElementRun) for all elements of a part of a tensor of this shape, in the order of the part. Consecutive
+/// runs cannot be joined. A byte offset is the element offset times the element size.
 template <class F>
 void each_run(const TensorPart& part, const Shape& whole, F&& f) {
   const size_t n = part.dims.size();

@@ -16,7 +16,7 @@ struct MemoryStats {
   int64_t step_peak = 0;           // the same since the last reset_step_peak: the need of one replay of an executable
   int64_t cached = 0;              // freed blocks kept for reuse
   int64_t allocations = 0;         // number of blocks handed out so far
-  int64_t system_allocations = 0;  // of these, taken from the operating system
+  int64_t system_allocations = 0;  // blocks taken from the operating system
   std::string to_string() const;
 };
 

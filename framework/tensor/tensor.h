@@ -207,7 +207,7 @@ class Tensor : public TensorMethods<Tensor> {
   Tensor half(Loc loc = Loc::current()) const { return to(kFloat16, loc); }
   /// The same tensor: values never change, so none needs a copy.
   Tensor clone() const { return *this; }
-  /// An error that says what to write.
+  /// An error with the expression to write.
   template <class T = Tensor>
   void backward() const {
     static_assert(

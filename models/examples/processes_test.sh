@@ -5,7 +5,10 @@ set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 # close A B: the losses of A and B differ by rounding only.
-close() { paste <(awk '{print $4}' <<<"$1") <(awk '{print $4}' <<<"$2") | awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d <= 1e-4 * $2)) exit 1}'; }
+close() {
+  paste <(awk '{print $4}' <<<"$1") <(awk '{print $4}' <<<"$2") |
+    awk '{d = $1 - $2; if (d < 0) d = -d; if (!(d <= 1e-4 * $2)) exit 1}'
+}
 one=$("$1" dp1 20) || fail "dp1: exit code $?"
 [[ $(wc -l <<<"$one") == 2 ]] || fail "dp1 prints: $one"
 four=$("$1" fsdp2,tp2 20) || fail "fsdp2,tp2: exit code $?"
@@ -23,8 +26,10 @@ wait $! || fail "two processes, the second: $(cat other.txt)"
 start 1 "$1" dp2 7 >other.txt 2>&1 &
 start 0 "$1" dp2 8 >out.txt 2>&1 && fail "other arguments: exit code 0"
 wait
-grep -qF "rank 1 (host " out.txt && grep -qF ") has the arguments dp2 7 and the others have dp2 8; need" out.txt || fail "other arguments: $(cat out.txt)"
+grep -qF "rank 1 (host " out.txt && grep -qF ") has the arguments dp2 7 and the others have dp2 8; need" out.txt ||
+  fail "other arguments: $(cat out.txt)"
 start 0 "$1" dp1 >out.txt 2>&1 && fail "dp1: exit code 0"
 start 0 "$1" dp3 >out.txt 2>&1 && fail "dp3: exit code 0"
-grep -qF "job: the mesh has 3 ranks, and torchrun has started 2 processes of this program; need" out.txt || fail "dp3: $(cat out.txt)"
+grep -qF "job: the mesh has 3 ranks, and torchrun has started 2 processes of this program; need" out.txt ||
+  fail "dp3: $(cat out.txt)"
 exit $((failures > 0))

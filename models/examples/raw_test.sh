@@ -8,7 +8,8 @@ fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 close() {
   local differences
   mapfile -t differences < <(grep -oE '[0-9]\.[0-9]e[-+][0-9]+' <<<"$1")
-  [[ ${#differences[@]} -eq $2 ]] && awk 'BEGIN { for (i = 1; i < ARGC; ++i) if (ARGV[i] > 6.1e-5) exit 1 }' "${differences[@]}"
+  [[ ${#differences[@]} -eq $2 ]] &&
+    awk 'BEGIN { for (i = 1; i < ARGC; ++i) if (ARGV[i] > 6.1e-5) exit 1 }' "${differences[@]}"
 }
 # Rows of collectives, "KIND AXES COUNT BYTES": measured and planned.
 ran() { grep -E "^[a-z].* ms$" <<<"$1" | awk '{print $1, $2, $3, $4}'; }
@@ -25,7 +26,8 @@ for ranks in 1 2 4; do
   [[ $(ran "$out" | tail -3 | sort) == "$pair" ]] || fail "raw_tp: pair: $out"
   grep -qE "^pair: .* 2 +4$" <<<"$out" || fail "raw_tp: collectives of the pair: $out"
   grep -qE "^sandwich: .* 1 +2$" <<<"$out" || fail "raw_tp: collectives of the sandwich: $out"
-  [[ $(ran "$out" | sed -n '4,5p') == $(printf '%s\n' "all_gather tp 2 524288" "reduce_scatter tp 2 524288") ]] || fail "raw_tp: sequence: $out"
+  [[ $(ran "$out" | sed -n '4,5p') == $(printf '%s\n' "all_gather tp 2 524288" "reduce_scatter tp 2 524288") ]] ||
+    fail "raw_tp: sequence: $out"
   [[ $ranks == 1 || $(planned "$out") == "$want" ]] || fail "raw_tp: planned otherwise: $out"
   out=$("$2" --ranks $ranks) || fail "raw_ep: exit code $?"
   close "$out" 10 || fail "raw_ep, $ranks ranks: $out"
@@ -38,7 +40,8 @@ for ranks in 1 2 4; do
   grep -E "^ +[0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+ ms$" <<<"$out" | awk -v n=$ranks '
     { sum += $2; if ($1 == 0) first = $2 }
     END { all = 256 * n; want = 0.9 + 0.1 / 7 * (8 / n - 1); off = first / all - want
-          exit !(NR == n && sum == all && off < 1.5 / sqrt(all) && off > -1.5 / sqrt(all)) }' || fail "raw_ep --skew: rows: $out"
+          exit !(NR == n && sum == all && off < 1.5 / sqrt(all) && off > -1.5 / sqrt(all)) }' ||
+    fail "raw_ep --skew: rows: $out"
 done
 for ranks in 1 2 4; do
   for microbatches in 2 8; do

@@ -22,7 +22,7 @@ struct TrainState {
   uint64_t seed = 0;
   double loss_scale = 1;                       // f16 only
   int64_t good_steps = 0;                      // f16 only: steps since the scale last changed
-  std::string family;                          // of the model, such as "gpt"
+  std::string family;                          // model family, such as "gpt"
   std::map<std::string, std::string> model;    // configuration of the model
   std::map<std::string, std::string> run;      // key: flag that changes the result: batch_size, lr, data, ...
   std::map<std::string, std::string> tensors;  // read only: identifies the tensors of "model" and "optimizer"

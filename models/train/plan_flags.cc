@@ -6,7 +6,7 @@
 
 namespace weft::train {
 
-// "with --mesh and a dimension pp, ".
+// The condition of a strategy's flags, "with --mesh and a dimension pp, ".
 static std::string condition_of(const dist::Strategy& strategy) {
   return strategy.dimensions.size() == 1 ? str_cat("with --mesh and a dimension ", strategy.dimensions[0], ", ")
                                          : "with --mesh, ";

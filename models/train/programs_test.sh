@@ -24,49 +24,65 @@ expect() {
   [[ $code == 0 || $(wc -l <err.txt) == 1 ]] || fail "more than one line: $(cat err.txt)"
 }
 
-"$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir whole --metrics whole.jsonl >whole.txt 2>&1 || fail "train: $(tail -3 whole.txt)"
+"$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir whole --metrics whole.jsonl >whole.txt 2>&1 ||
+  fail "train: $(tail -3 whole.txt)"
 [[ $(lines whole.jsonl) == 24 ]] || fail "24 lines of metrics expected, got $(lines whole.jsonl)"
 first=$(sed -n 1p whole.jsonl | grep -oE '"loss":[0-9.]+' | cut -d: -f2)
 last=$(sed -n 24p whole.jsonl | grep -oE '"loss":[0-9.]+' | cut -d: -f2)
 [[ -n $first && -n $last ]] || fail "no loss in the metrics"
-grep -q '^--lr=0.01$' whole/step_24/run.flags && ! grep -q checkpoint_dir whole/step_24/run.flags || fail "run.flags: $(cat whole/step_24/run.flags)"
+grep -q '^--lr=0.01$' whole/step_24/run.flags && ! grep -q checkpoint_dir whole/step_24/run.flags ||
+  fail "run.flags: $(cat whole/step_24/run.flags)"
 [[ $(ls whole | wc -l) == 3 ]] || fail "--keep 3 left: $(ls whole)"
 
-"$train" "${flags[@]}" --compile=false --checkpoint_every 0 --metrics eager.jsonl >eager.txt 2>&1 || fail "train --compile=false: $(tail -3 eager.txt)"
+"$train" "${flags[@]}" --compile=false --checkpoint_every 0 --metrics eager.jsonl >eager.txt 2>&1 ||
+  fail "train --compile=false: $(tail -3 eager.txt)"
 same whole.jsonl eager.jsonl "--compile=false differs from --compile=true"
 
-"$train" "${flags[@]}" --threads 1 --checkpoint_every 0 --metrics one.jsonl >one.txt 2>&1 || fail "train --threads 1: $(tail -3 one.txt)"
+"$train" "${flags[@]}" --threads 1 --checkpoint_every 0 --metrics one.jsonl >one.txt 2>&1 ||
+  fail "train --threads 1: $(tail -3 one.txt)"
 same whole.jsonl one.jsonl "one thread differs from two"
 
 # 16-bit activations: the same compiled or not, and learning.
 for dtype in bf16 f16; do
   for compiled in true false; do
-    "$train" "${flags[@]}" --steps 8 --dtype $dtype --numerics eager --microbatches 2 --compile=$compiled --checkpoint_every 0 --metrics $dtype-$compiled.jsonl >h.txt 2>&1 || fail "$dtype: $(tail -1 h.txt)"
+    "$train" "${flags[@]}" --steps 8 --dtype $dtype --numerics eager --microbatches 2 --compile=$compiled \
+        --checkpoint_every 0 --metrics $dtype-$compiled.jsonl >h.txt 2>&1 ||
+      fail "$dtype: $(tail -1 h.txt)"
   done
   same $dtype-true.jsonl $dtype-false.jsonl "$dtype: --compile=false differs from --compile=true"
 done
 
 # Sums that do not depend on order: near the plain run, the same for any number of threads.
 for threads in 1 2; do
-  "$train" "${flags[@]}" --steps 4 --verify_numerics --threads $threads --checkpoint_every 0 --metrics v$threads.jsonl >v.txt 2>&1 || fail "train --verify_numerics: $(tail -1 v.txt)"
+  "$train" "${flags[@]}" --steps 4 --verify_numerics --threads $threads --checkpoint_every 0 --metrics v$threads.jsonl \
+      >v.txt 2>&1 ||
+    fail "train --verify_numerics: $(tail -1 v.txt)"
 done
 same v1.jsonl v2.jsonl "--verify_numerics: one thread differs from two"
-[[ $(grep -oE '"loss":[0-9]+\.[0-9]{3}' v1.jsonl | head -1) == "$(grep -oE '"loss":[0-9]+\.[0-9]{3}' whole.jsonl | head -1)" ]] || fail "--verify_numerics: another first loss"
+[[ $(grep -oE '"loss":[0-9]+\.[0-9]{3}' v1.jsonl | head -1) == \
+    "$(grep -oE '"loss":[0-9]+\.[0-9]{3}' whole.jsonl | head -1)" ]] ||
+  fail "--verify_numerics: another first loss"
 expect 2 "--verify_numerics: got --compile=false" "$train" "${flags[@]}" --verify_numerics --compile=false
 
 # A pipeline gives the bits of one device with the same number of microbatches.
 piped=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 4 --eval_every 2)
-"$train" "${piped[@]}" --microbatches 2 --checkpoint_dir parts --metrics parts.jsonl >p.txt 2>&1 || fail "train --microbatches 2: $(tail -1 p.txt)"
+"$train" "${piped[@]}" --microbatches 2 --checkpoint_dir parts --metrics parts.jsonl >p.txt 2>&1 ||
+  fail "train --microbatches 2: $(tail -1 p.txt)"
 for schedule in 1f1b zb_h1; do
-  "$train" "${piped[@]}" --mesh pp2 --ranks threads --microbatches 2 --pipeline $schedule --checkpoint_dir $schedule --metrics $schedule.jsonl >p.txt 2>&1 || fail "train --mesh pp2: $(tail -1 p.txt)"
+  "$train" "${piped[@]}" --mesh pp2 --ranks threads --microbatches 2 --pipeline $schedule --checkpoint_dir $schedule \
+      --metrics $schedule.jsonl >p.txt 2>&1 ||
+    fail "train --mesh pp2: $(tail -1 p.txt)"
   same parts.jsonl $schedule.jsonl "--mesh pp2 --pipeline $schedule differs from --microbatches 2"
   for file in model optimizer; do
-    cmp -s parts/step_4/$file.safetensors $schedule/step_4/$file.safetensors || fail "$schedule: another $file.safetensors"
+    cmp -s parts/step_4/$file.safetensors $schedule/step_4/$file.safetensors ||
+      fail "$schedule: another $file.safetensors"
   done
 done
-expect 2 "--microbatches: got 3; need a divisor of --batch_size, which is 4" "$train" "${piped[@]}" --mesh pp2 --microbatches 3
+expect 2 "--microbatches: got 3; need a divisor of --batch_size, which is 4" "$train" "${piped[@]}" --mesh pp2 \
+  --microbatches 3
 expect 2 "--microbatches: got 1; need 2 or more on mesh pp2" "$train" "${piped[@]}" --mesh pp2 --microbatches 1
-expect 2 "--pipeline: dualpipe_v: got 2 microbatches for 2 ranks" "$train" "${piped[@]}" --mesh pp2 --microbatches 2 --pipeline dualpipe_v
+expect 2 "--pipeline: dualpipe_v: got 2 microbatches for 2 ranks" "$train" "${piped[@]}" --mesh pp2 --microbatches 2 \
+  --pipeline dualpipe_v
 expect 2 "--stages: got 'blocks.1'; need --mesh with a dimension pp as well" "$train" "${piped[@]}" --stages blocks.1
 expect 1 "stages: 'nothing' is no module" "$train" "${piped[@]}" --mesh pp2 --stages nothing --checkpoint_dir no_stages
 
@@ -74,29 +90,45 @@ expect 1 "stages: 'nothing' is no module" "$train" "${piped[@]}" --mesh pp2 --st
 # resumes on any mesh or without one.
 short=(--steps 4 --threads 2 --checkpoint_every 2 --keep 0)
 losses() { grep -oE '"loss":[0-9.e-]+' "$1" | cut -d: -f2; }
-near() { [[ $(lines "$1") == "$(lines "$2")" ]] && paste <(losses "$1") <(losses "$2") | awk '{d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1}'; }
-same_state() {
-  for f in model optimizer; do cmp -s "$1/step_4/$f.safetensors" "$2/step_4/$f.safetensors" || fail "$3: $f.safetensors differs"; done
+near() {
+  [[ $(lines "$1") == "$(lines "$2")" ]] && paste <(losses "$1") <(losses "$2") |
+    awk '{d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1}'
 }
-"$train" "${flags[@]}" "${short[@]}" --metrics m1.jsonl --checkpoint_dir m1 >m1.txt 2>&1 || fail "train: $(tail -1 m1.txt)"
-"$train" "${flags[@]}" "${short[@]}" --verify_numerics --metrics e1.jsonl --checkpoint_dir e1 >e1.txt 2>&1 || fail "train --verify_numerics: $(tail -1 e1.txt)"
+same_state() {
+  for f in model optimizer; do
+    cmp -s "$1/step_4/$f.safetensors" "$2/step_4/$f.safetensors" || fail "$3: $f.safetensors differs"
+  done
+}
+"$train" "${flags[@]}" "${short[@]}" --metrics m1.jsonl --checkpoint_dir m1 >m1.txt 2>&1 ||
+  fail "train: $(tail -1 m1.txt)"
+"$train" "${flags[@]}" "${short[@]}" --verify_numerics --metrics e1.jsonl --checkpoint_dir e1 >e1.txt 2>&1 ||
+  fail "train --verify_numerics: $(tail -1 e1.txt)"
 meshes=(dp2,tp2)
 [[ $config == moe_* ]] && meshes+=(dp2,ep2)
 for mesh in "${meshes[@]}"; do
   on=(--mesh "$mesh" --ranks threads)
-  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --metrics "m-$mesh.jsonl" --checkpoint_dir "m-$mesh" --show_plan --save_plan "$mesh.plan" >m.txt 2>&1 || fail "--mesh $mesh: $(tail -1 m.txt)"
+  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --metrics "m-$mesh.jsonl" --checkpoint_dir "m-$mesh" \
+      --show_plan --save_plan "$mesh.plan" >m.txt 2>&1 ||
+    fail "--mesh $mesh: $(tail -1 m.txt)"
   near "m-$mesh.jsonl" m1.jsonl || fail "--mesh $mesh: losses $(losses "m-$mesh.jsonl") instead of $(losses m1.jsonl)"
-  grep -q "^plan over $mesh: 4 ranks" m.txt && grep -q "^peak memory of a rank: .* (planned)" m.txt || fail "--show_plan: $(cat m.txt)"
-  "$train" "${flags[@]}" "${short[@]}" --plan "$mesh.plan" --ranks threads --checkpoint_every 0 --metrics "p-$mesh.jsonl" >p.txt 2>&1 || fail "--plan: $(tail -1 p.txt)"
+  grep -q "^plan over $mesh: 4 ranks" m.txt && grep -q "^peak memory of a rank: .* (planned)" m.txt ||
+    fail "--show_plan: $(cat m.txt)"
+  "$train" "${flags[@]}" "${short[@]}" --plan "$mesh.plan" --ranks threads --checkpoint_every 0 \
+      --metrics "p-$mesh.jsonl" >p.txt 2>&1 ||
+    fail "--plan: $(tail -1 p.txt)"
   same "m-$mesh.jsonl" "p-$mesh.jsonl" "--plan $mesh.plan differs from --mesh $mesh"
   grep -q "^note:" p.txt && fail "--plan: $(grep '^note:' p.txt)"
-  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --verify_numerics --metrics "e-$mesh.jsonl" --checkpoint_dir "e-$mesh" >e.txt 2>&1 || fail "--mesh $mesh --verify_numerics: $(tail -1 e.txt)"
+  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --verify_numerics --metrics "e-$mesh.jsonl" \
+      --checkpoint_dir "e-$mesh" >e.txt 2>&1 ||
+    fail "--mesh $mesh --verify_numerics: $(tail -1 e.txt)"
   same "e-$mesh.jsonl" e1.jsonl "--verify_numerics: --mesh $mesh differs from one device"
   same_state "e-$mesh" e1 "--verify_numerics --mesh $mesh"
   mkdir -p "off-$mesh" "on-$mesh"
   cp -r "e-$mesh/step_2" "off-$mesh/" && cp -r e1/step_2 "on-$mesh/"
-  "$train" "${flags[@]}" "${short[@]}" --verify_numerics --resume --checkpoint_dir "off-$mesh" >off.txt 2>&1 || fail "resume without a mesh: $(tail -1 off.txt)"
-  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --verify_numerics --resume --checkpoint_dir "on-$mesh" >on.txt 2>&1 || fail "resume on $mesh: $(tail -1 on.txt)"
+  "$train" "${flags[@]}" "${short[@]}" --verify_numerics --resume --checkpoint_dir "off-$mesh" >off.txt 2>&1 ||
+    fail "resume without a mesh: $(tail -1 off.txt)"
+  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --verify_numerics --resume --checkpoint_dir "on-$mesh" >on.txt 2>&1 ||
+    fail "resume on $mesh: $(tail -1 on.txt)"
   grep -q "^resumed from " off.txt && grep -q "^resumed from " on.txt || fail "not resumed: $(cat off.txt on.txt)"
   same_state "off-$mesh" e1 "written on $mesh, resumed without"
   same_state "on-$mesh" e1 "written without a mesh, resumed on $mesh"
@@ -104,14 +136,21 @@ done
 # Fields of the configuration: a resumed run keeps them, with the biases of its experts.
 if [[ $config == moe_* ]]; then
   even=("${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0)
-  "$train" "${even[@]}" --set aux_loss=0 --set bias_rate=0.25,capacity_factor=0.5 --checkpoint_dir even --metrics even.jsonl >b.txt 2>&1 || fail "--set bias_rate: $(tail -1 b.txt)"
-  [[ $(grep -cE '"aux_loss":0.0,.*"dropped":0\.[1-9]' even.jsonl) == 4 ]] || fail "--set aux_loss=0 --set capacity_factor=0.5: $(cat even.jsonl)"
+  "$train" "${even[@]}" --set aux_loss=0 --set bias_rate=0.25,capacity_factor=0.5 --checkpoint_dir even \
+      --metrics even.jsonl >b.txt 2>&1 ||
+    fail "--set bias_rate: $(tail -1 b.txt)"
+  [[ $(grep -cE '"aux_loss":0.0,.*"dropped":0\.[1-9]' even.jsonl) == 4 ]] ||
+    fail "--set aux_loss=0 --set capacity_factor=0.5: $(cat even.jsonl)"
   mkdir -p resumed-even && cp -r even/step_2 resumed-even/
-  "$train" "${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0 --resume --checkpoint_dir resumed-even >b.txt 2>&1 || fail "resume with biases: $(tail -1 b.txt)"
+  "$train" "${flags[@]}" --steps 4 --threads 2 --checkpoint_every 2 --keep 0 --resume --checkpoint_dir resumed-even \
+      >b.txt 2>&1 ||
+    fail "resume with biases: $(tail -1 b.txt)"
   same_state even resumed-even "resumed with biases"
   expect 2 "--set: field 'bias_rate' is '-0.5'; need a number, 0 or more" "$train" "${even[@]}" --set bias_rate=-0.5
-  expect 2 "--set: field 'route' is 'best'; need learned, balanced, zipf:S with S from 0 to 10" "$train" "${even[@]}" --set route=best
-  expect 2 "--set: got aux_loss=0.5; need 0, as the resumed run in" "$train" --resume --checkpoint_dir resumed-even --set aux_loss=0.5
+  expect 2 "--set: field 'route' is 'best'; need learned, balanced, zipf:S with S from 0 to 10" "$train" "${even[@]}" \
+    --set route=best
+  expect 2 "--set: got aux_loss=0.5; need 0, as the resumed run in" "$train" --resume --checkpoint_dir resumed-even \
+    --set aux_loss=0.5
 else
   expect 2 "--set: no field 'bias_rate'; need one of " "$train" "${flags[@]}" --set bias_rate=0.1
 fi
@@ -119,44 +158,61 @@ expect 2 "--set: no field 'layer' (did you mean layers?); need one of " "$train"
 expect 2 "--set: field 'layers' is '0'; need a whole number from 1 to 10000" "$train" "${flags[@]}" --set layers=0
 expect 2 "--set: got 'layers'; need NAME=VALUE" "$train" "${flags[@]}" --set layers
 expect 2 "--set: field 'dim' is '61'; need a multiple of heads" "$train" "${flags[@]}" --set dim=61
-"$train" "${flags[@]}" --set layers=1 --steps 1 --checkpoint_every 0 >set.txt 2>&1 || fail "--set layers=1: $(tail -1 set.txt)"
+"$train" "${flags[@]}" --set layers=1 --steps 1 --checkpoint_every 0 >set.txt 2>&1 ||
+  fail "--set layers=1: $(tail -1 set.txt)"
 # Ranks as processes: metrics and checkpoints of threads, to the byte.
 for ranks in threads processes; do
-  "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks $ranks --eval_every 2 --metrics r-$ranks.jsonl --checkpoint_dir r-$ranks >r-$ranks.txt 2>&1 || fail "--ranks $ranks: $(tail -1 r-$ranks.txt)"
+  "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks $ranks --eval_every 2 --metrics r-$ranks.jsonl \
+      --checkpoint_dir r-$ranks >r-$ranks.txt 2>&1 ||
+    fail "--ranks $ranks: $(tail -1 r-$ranks.txt)"
 done
 same r-threads.jsonl r-processes.jsonl "--ranks processes differs from threads"
 same_state r-threads r-processes "--ranks processes"
 for ranks in threads processes; do  # rates and shares of four ranks, in each line of metrics and at the end
   four='\[[^],]+(,[^],]+){3}\]'
-  [[ $(grep -cE "\"ranks\":\\{\"tokens_per_s\":$four,\"exposed\":$four,\"waiting\":$four\\}" r-$ranks.jsonl) == 4 ]] || fail "metrics of ranks: $(head -1 r-$ranks.jsonl)"
-  [[ $(grep -cE "^ +[0-3] +[0-9]+ +[0-9.]+% +[0-9.]+%$" r-$ranks.txt) == 4 ]] || fail "no table of ranks: $(cat r-$ranks.txt)"
+  [[ $(grep -cE "\"ranks\":\\{\"tokens_per_s\":$four,\"exposed\":$four,\"waiting\":$four\\}" r-$ranks.jsonl) == 4 ]] ||
+    fail "metrics of ranks: $(head -1 r-$ranks.jsonl)"
+  [[ $(grep -cE "^ +[0-3] +[0-9]+ +[0-9.]+% +[0-9.]+%$" r-$ranks.txt) == 4 ]] ||
+    fail "no table of ranks: $(cat r-$ranks.txt)"
 done
 [[ $(grep -c "held-out loss" r-processes.txt) == 2 ]] || fail "not one line of progress: $(cat r-processes.txt)"
-# The rates that mfu needs are measured before the ranks. Ranks do not wait for them: without kept rates, metrics lack mfu.
+# The rates that mfu needs are measured before the ranks. Ranks do not wait for them. Without kept rates, metrics lack
+# mfu.
 for run in r-threads r-processes; do
   grep -q '"mfu":' $run.jsonl || fail "no mfu: $(head -1 $run.jsonl)"
 done
-WEFT_CACHE=off "$train" "${flags[@]}" --steps 1 --mesh dp2 --checkpoint_every 0 --metrics rates.jsonl >r.txt 2>&1 || fail "no kept rates: $(tail -1 r.txt)"
-grep -q "^--metrics will lack mfu: " r.txt && ! grep -q '"mfu":' rates.jsonl || fail "no kept rates: $(cat r.txt rates.jsonl)"
-"$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks processes --resume --steps 6 --checkpoint_dir r-threads >r.txt 2>&1 || fail "resume as processes: $(tail -1 r.txt)"
+WEFT_CACHE=off "$train" "${flags[@]}" --steps 1 --mesh dp2 --checkpoint_every 0 --metrics rates.jsonl >r.txt 2>&1 ||
+  fail "no kept rates: $(tail -1 r.txt)"
+grep -q "^--metrics will lack mfu: " r.txt && ! grep -q '"mfu":' rates.jsonl ||
+  fail "no kept rates: $(cat r.txt rates.jsonl)"
+"$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks processes --resume --steps 6 --checkpoint_dir r-threads \
+    >r.txt 2>&1 ||
+  fail "resume as processes: $(tail -1 r.txt)"
 grep -q "^resumed from .*step_4" r.txt && [[ -d r-threads/step_6 ]] || fail "not resumed as processes: $(cat r.txt)"
-"$train" "${flags[@]}" --steps 4 --mesh dp2 --checkpoint_every 0 --profile_steps 2-3 --profile_out p.json >p.txt 2>&1 || fail "a profile of processes: $(tail -1 p.txt)"
-grep -q "^rank 1  *[0-9.]* " p.txt && grep -q '"name":"rank 1"' p.json || fail "no rank 1 in a profile of processes: $(cat p.txt)"
+"$train" "${flags[@]}" --steps 4 --mesh dp2 --checkpoint_every 0 --profile_steps 2-3 --profile_out p.json >p.txt 2>&1 ||
+  fail "a profile of processes: $(tail -1 p.txt)"
+grep -q "^rank 1  *[0-9.]* " p.txt && grep -q '"name":"rank 1"' p.json ||
+  fail "no rank 1 in a profile of processes: $(cat p.txt)"
 # Rings of asynchronous tensor parallelism: losses as without, to rounding; the same bits for threads and processes.
 for async in off threads processes; do
   ranks=(--ranks $async --async_tp on)
   [[ $async == off ]] && ranks=(--ranks threads --async_tp off)
-  "$train" "${flags[@]}" "${short[@]}" --checkpoint_every 0 --mesh tp2 "${ranks[@]}" --show_plan --metrics a-$async.jsonl >a-$async.txt 2>&1 || fail "${ranks[*]}: $(tail -1 a-$async.txt)"
+  "$train" "${flags[@]}" "${short[@]}" --checkpoint_every 0 --mesh tp2 "${ranks[@]}" \
+      --show_plan --metrics a-$async.jsonl >a-$async.txt 2>&1 ||
+    fail "${ranks[*]}: $(tail -1 a-$async.txt)"
 done
 same a-threads.jsonl a-processes.jsonl "--async_tp on: processes differ from threads"
-near a-threads.jsonl a-off.jsonl || fail "--async_tp on: losses $(losses a-threads.jsonl) instead of $(losses a-off.jsonl)"
+near a-threads.jsonl a-off.jsonl ||
+  fail "--async_tp on: losses $(losses a-threads.jsonl) instead of $(losses a-off.jsonl)"
 [[ $(grep -c "a ring with its product" a-off.txt) == 0 ]] || fail "--async_tp off: $(cat a-off.txt)"
-grep -q "a ring with its product" a-threads.txt && grep -q "in rings with their products" a-threads.txt || fail "--async_tp on: $(cat a-threads.txt)"
+grep -q "a ring with its product" a-threads.txt && grep -q "in rings with their products" a-threads.txt ||
+  fail "--async_tp on: $(cat a-threads.txt)"
 expect 2 "--async_tp: got 'yes'; need auto, on or off" "$train" "${flags[@]}" --mesh tp2 --async_tp yes
 expect 2 "--async_tp: got on; need --mesh as well" "$train" "${flags[@]}" --async_tp on
 expect 2 "--async_tp: got on; need a mesh without pp" "$train" "${flags[@]}" --mesh pp2 --async_tp on
 expect 2 "--ranks: got 'fibres'; need threads or processes" "$train" "${flags[@]}" --mesh dp2 --ranks fibres
-expect 1 "--checkpoint_dir: cannot create folder 'whole.txt': Not a directory" "$train" "${flags[@]}" --mesh dp4 --checkpoint_dir whole.txt
+expect 1 "--checkpoint_dir: cannot create folder 'whole.txt': Not a directory" "$train" "${flags[@]}" --mesh dp4 \
+  --checkpoint_dir whole.txt
 # A rank that is killed ends all; the last line names it. Ctrl-C ends all at one step.
 long=("$train" "${flags[@]}" --steps 100000 --mesh dp2 --ranks processes --checkpoint_every 0)
 rank_pid() {  # the process of a rank of the job that process $1 launched
@@ -197,35 +253,49 @@ torchrun 1 --mesh dp2 --lr 0.5 >t1.txt 2>&1 &
 expect 1 ") has --lr 0.5 and the others have 0.01; need equal values on all ranks" torchrun 0 --mesh dp2
 wait $! && fail "another --lr on rank 1: exit code 0"
 expect 2 "--mesh: got none; need a mesh with a rank for each process: torchrun has started 2 processes" torchrun 0
-expect 2 "--ranks: got 'threads'; need processes: torchrun has started 2 processes" torchrun 0 --mesh dp2 --ranks threads
+expect 2 "--ranks: got 'threads'; need processes: torchrun has started 2 processes" torchrun 0 --mesh dp2 \
+  --ranks threads
 on=("$train" "${flags[@]}" --checkpoint_every 0)
-expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
+expect 2 \
+  "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" \
+  "${on[@]}" --mesh dp3
 expect 2 "does not divide over dp (8 ranks); the least that does is 8" "${on[@]}" --mesh dp8
-expect 2 "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths that do are 15 and 18" "${on[@]}" --mesh cp3
+expect 2 \
+  "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths that do are 15 and 18" \
+  "${on[@]}" --mesh cp3
 expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, ep, tp, cp or pp" "${on[@]}" --mesh zz2
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
 expect 2 "--mesh: mesh: dimension 'replica' is reserved for elastic training; use dp" "${on[@]}" --mesh replica2
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
-expect 2 "--mesh dp2 does not work with --device cuda: meshes run on the CPU; drop one flag" "${on[@]}" --mesh dp2 --device cuda
+expect 2 "--mesh dp2 does not work with --device cuda: meshes run on the CPU; drop one flag" "${on[@]}" --mesh dp2 \
+  --device cuda
 for timeout in 0 -1 nan 1e+10; do
-  expect 2 "--timeout: got '$timeout'; need a number above 0 and at most 1000000000 (with --mesh, seconds" "${on[@]}" --mesh dp2 --timeout "$timeout"
+  expect 2 "--timeout: got '$timeout'; need a number above 0 and at most 1000000000 (with --mesh, seconds" "${on[@]}" \
+    --mesh dp2 --timeout "$timeout"
 done
 expect 2 "--timeout: got 'soon'; need a number" "${on[@]}" --mesh dp2 --timeout soon
 "${on[@]}" --steps 1 --mesh dp2 --ranks threads --timeout 90.5 >t.txt 2>&1 || fail "--timeout 90.5: $(tail -1 t.txt)"
 expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather
-expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 --forbid allgather@dpp
+expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 \
+  --forbid allgather@dpp
 expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather@dp
-"${on[@]}" --steps 1 --mesh dp2 --ranks threads --forbid allgather@dp,alltoall@dp >f.txt 2>&1 || fail "--forbid what is not there: $(tail -1 f.txt)"
-expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 --forbid allgather@dp,allreduce@dp:gradients
-expect 2 "--mesh: got dp2; drop the flag: --plan dp2,tp2.plan has mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
-"${on[@]}" --steps 2 --mesh cp2 --ranks threads --cp ring --save_plan ring.plan --metrics r1.jsonl >r.txt 2>&1 || fail "--cp ring: $(tail -1 r.txt)"
-"${on[@]}" --steps 2 --ranks threads --plan ring.plan --metrics r2.jsonl >r.txt 2>&1 || fail "--plan ring.plan: $(tail -1 r.txt)"
+"${on[@]}" --steps 1 --mesh dp2 --ranks threads --forbid allgather@dp,alltoall@dp >f.txt 2>&1 ||
+  fail "--forbid what is not there: $(tail -1 f.txt)"
+expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 \
+  --forbid allgather@dp,allreduce@dp:gradients
+expect 2 "--mesh: got dp2; drop the flag: --plan dp2,tp2.plan has mesh dp2,tp2" "${on[@]}" --mesh dp2 \
+  --plan dp2,tp2.plan
+"${on[@]}" --steps 2 --mesh cp2 --ranks threads --cp ring --save_plan ring.plan --metrics r1.jsonl >r.txt 2>&1 ||
+  fail "--cp ring: $(tail -1 r.txt)"
+"${on[@]}" --steps 2 --ranks threads --plan ring.plan --metrics r2.jsonl >r.txt 2>&1 ||
+  fail "--plan ring.plan: $(tail -1 r.txt)"
 same r1.jsonl r2.jsonl "--plan ring.plan differs from --cp ring"
 grep -q "^note:" r.txt && fail "--plan ring.plan: $(grep '^note:' r.txt)"
 expect 1 "no.plan" "${on[@]}" --plan no.plan
 echo "mesh dp2" >bad.plan
 expect 1 "bad.plan: plan, line 1: got 'mesh dp2'; need 'weft plan 1'" "${on[@]}" --plan bad.plan
-"${on[@]}" --steps 1 --mesh tp2 --ranks threads --sequence false >t.txt 2>&1 || fail "--sequence false: $(tail -1 t.txt)"
+"${on[@]}" --steps 1 --mesh tp2 --ranks threads --sequence false >t.txt 2>&1 ||
+  fail "--sequence false: $(tail -1 t.txt)"
 expect 2 "--plan: got dp2,tp2.plan of mesh dp2,tp2; need --compile" "${on[@]}" --plan dp2,tp2.plan --compile=false
 expect 2 "--plan dp2,tp2.plan: mesh dp2,tp2: a batch of 3" "${on[@]}" --plan dp2,tp2.plan --batch_size 3
 expect 2 "WEFT_DEBUG: got '7'; need 0, 1 or 2" env WEFT_DEBUG=7 "${on[@]}"
@@ -242,16 +312,21 @@ for stop in 2 8 13 21; do
   kill -9 $pid 2>/dev/null
   wait $pid 2>/dev/null
 done
-"$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir killed --metrics killed.jsonl --resume >killed.txt 2>&1 || fail "resume: $(tail -3 killed.txt)"
+"$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir killed --metrics killed.jsonl --resume >killed.txt 2>&1 ||
+  fail "resume: $(tail -3 killed.txt)"
 same whole.jsonl killed.jsonl "killed and resumed differs from uninterrupted"
-for f in model optimizer; do cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"; done
+for f in model optimizer; do
+  cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"
+done
 
 # --restarts starts killed processes again, from the newest checkpoint: files of an undisturbed run, and nothing else.
 hundred=("${flags[@]}" --steps 100 --checkpoint_every 20 --keep 0)
 for mesh in none dp2; do
   on=(); [[ $mesh == none ]] || on=(--mesh $mesh)
-  "$train" "${hundred[@]}" "${on[@]}" --checkpoint_dir calm-$mesh --metrics calm-$mesh.jsonl >calm.txt 2>&1 || fail "100 steps on $mesh: $(tail -1 calm.txt)"
-  "$train" "${hundred[@]}" "${on[@]}" --restarts 3 --checkpoint_dir again-$mesh --metrics again-$mesh.jsonl >again.txt 2>again.err &
+  "$train" "${hundred[@]}" "${on[@]}" --checkpoint_dir calm-$mesh --metrics calm-$mesh.jsonl >calm.txt 2>&1 ||
+    fail "100 steps on $mesh: $(tail -1 calm.txt)"
+  "$train" "${hundred[@]}" "${on[@]}" --restarts 3 --checkpoint_dir again-$mesh --metrics again-$mesh.jsonl \
+    >again.txt 2>again.err &
   pid=$!
   for stop in 30 50 70; do
     while kill -0 $pid 2>/dev/null && (($(lines again-$mesh.jsonl) < stop)); do sleep 0.005; done
@@ -259,21 +334,32 @@ for mesh in none dp2; do
     [[ -z $victim ]] || kill -9 "$victim" 2>/dev/null
   done
   wait $pid || fail "--restarts on $mesh: $(tail -1 again.err)"
-  grep -qE "^[a-z_]+: rank [01] \(pid [0-9]+\) was killed by signal 9 \(Killed\); starting again from step [0-9]+, 2 restarts left$" again.err || fail "--restarts on $mesh, no restart: $(cat again.err again.txt)"
+  again="starting again from step [0-9]+, 2 restarts left"
+  grep -qE "^[a-z_]+: rank [01] \(pid [0-9]+\) was killed by signal 9 \(Killed\); $again$" again.err ||
+    fail "--restarts on $mesh, no restart: $(cat again.err again.txt)"
   grep -v "; starting again from " again.err && fail "--restarts on $mesh: $(cat again.err)"
   same calm-$mesh.jsonl again-$mesh.jsonl "--restarts on $mesh: other metrics"
-  [[ ! -e again-$mesh.jsonl.1 && $(ls again-$mesh) == "$(ls calm-$mesh)" ]] || fail "--restarts on $mesh left $(ls . again-$mesh)"
-  for file in calm-$mesh/step_*/*; do cmp -s "$file" "again-${file#calm-}" || fail "--restarts on $mesh: $file differs"; done
+  [[ ! -e again-$mesh.jsonl.1 && $(ls again-$mesh) == "$(ls calm-$mesh)" ]] ||
+    fail "--restarts on $mesh left $(ls . again-$mesh)"
+  for file in calm-$mesh/step_*/*; do
+    cmp -s "$file" "again-${file#calm-}" || fail "--restarts on $mesh: $file differs"
+  done
 done
-"$train" "${flags[@]}" --steps 100000 --restarts 3 --checkpoint_every 5 --checkpoint_dir asked --metrics asked.jsonl >asked.txt 2>asked.err &
+"$train" "${flags[@]}" --steps 100000 --restarts 3 --checkpoint_every 5 --checkpoint_dir asked --metrics asked.jsonl \
+  >asked.txt 2>asked.err &
 pid=$!
 while kill -0 $pid 2>/dev/null && (($(lines asked.jsonl) < 3)); do sleep 0.005; done
 kill -INT $pid; wait $pid; [[ $? == 130 ]] || fail "Ctrl-C with --restarts: $(cat asked.err)"
-grep -q "^interrupted after step" asked.txt && [[ ! -s asked.err ]] || fail "Ctrl-C with --restarts: $(cat asked.txt asked.err)"
-expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --restarts 3 --checkpoint_every 5 --checkpoint_dir lr
-expect 2 "--restarts: got 3; need --checkpoint_every above 0 or auto" "$train" "${flags[@]}" --restarts 3 --checkpoint_every 0
-expect 2 "--restarts: got 3; need no --profile_steps" "$train" "${flags[@]}" --restarts 3 --profile_steps 1-2 --checkpoint_dir lr2
-expect 2 "--restarts: got 3; drop --restarts: torchrun has started 2 processes of this program and restarts the job itself; pass --resume" torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
+grep -q "^interrupted after step" asked.txt && [[ ! -s asked.err ]] ||
+  fail "Ctrl-C with --restarts: $(cat asked.txt asked.err)"
+expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --restarts 3 --checkpoint_every 5 \
+  --checkpoint_dir lr
+expect 2 "--restarts: got 3; need --checkpoint_every above 0 or auto" "$train" "${flags[@]}" --restarts 3 \
+  --checkpoint_every 0
+expect 2 "--restarts: got 3; need no --profile_steps" "$train" "${flags[@]}" --restarts 3 --profile_steps 1-2 \
+  --checkpoint_dir lr2
+expect 2 "--restarts: got 3; drop --restarts: torchrun has started 2 processes of this program and restarts the job itself; pass --resume" \
+  torchrun 0 --mesh dp2 --restarts 3 --checkpoint_every 2 --checkpoint_dir lr2
 
 # Ctrl-C, SIGTERM and SIGHUP save; the exit code is the signal's.
 "$train" "${flags[@]}" --steps 100000 --checkpoint_every 0 --checkpoint_dir none --metrics c.jsonl >c.txt 2>&1 &
@@ -282,7 +368,8 @@ while kill -0 $pid 2>/dev/null && (($(lines c.jsonl) < 3)); do sleep 0.005; done
 kill -INT $pid; wait $pid; [[ $? == 130 ]] || fail "exit code of a run that Ctrl-C ended"
 for end in HUP:129 INT:130 TERM:143; do
   signal=${end%:*}
-  env --default-signal=HUP "$train" "${flags[@]}" --steps 100000 --checkpoint_every auto --checkpoint_dir "stopped-$signal" --metrics d.jsonl >d.txt 2>&1 &
+  env --default-signal=HUP "$train" "${flags[@]}" --steps 100000 --checkpoint_every auto \
+    --checkpoint_dir "stopped-$signal" --metrics d.jsonl >d.txt 2>&1 &
   pid=$!
   while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
   if [[ $signal == HUP ]]; then  # the second of two runs is refused
@@ -297,34 +384,44 @@ for end in HUP:129 INT:130 TERM:143; do
 done
 
 # A folder that is removed under a run: another run may take it, and the first one then leaves it alone.
-"$train" "${flags[@]}" --steps 100000 --checkpoint_every 200 --keep 1 --checkpoint_dir taken --metrics d.jsonl >d.txt 2>&1 &
+"$train" "${flags[@]}" --steps 100000 --checkpoint_every 200 --keep 1 --checkpoint_dir taken --metrics d.jsonl \
+  >d.txt 2>&1 &
 pid=$!
 while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
 kill -STOP $pid
 rm -r taken
-"$train" "${flags[@]}" --steps 4 --checkpoint_every 2 --checkpoint_dir taken >e.txt 2>&1 || fail "the second run in a folder: $(tail -2 e.txt)"
+"$train" "${flags[@]}" --steps 4 --checkpoint_every 2 --checkpoint_dir taken >e.txt 2>&1 ||
+  fail "the second run in a folder: $(tail -2 e.txt)"
 kill -CONT $pid
 wait $pid; [[ $? == 1 ]] || fail "exit code of a run whose folder another one took"
-grep -q "taken was removed while this process used it, and another process has used it since" d.txt || fail "not refused: $(tail -2 d.txt)"
+grep -q "taken was removed while this process used it, and another process has used it since" d.txt ||
+  fail "not refused: $(tail -2 d.txt)"
 [[ $(ls taken) == "$(printf 'step_2\nstep_4')" ]] || fail "the first run changed the second one's folder: $(ls taken)"
 rm -f d.jsonl
 
 # Nothing of a user's is locked, truncated or removed.
-mkdir -p mine/lock mine/tmp && echo precious >mine/notes && ln -s ../notes mine/lock/.lock && mkdir -p mine/tmp/weft-job-run123/step_2
+mkdir -p mine/lock mine/tmp && echo precious >mine/notes && ln -s ../notes mine/lock/.lock &&
+  mkdir -p mine/tmp/weft-job-run123/step_2
 expect 1 ".lock': it is a symbolic link; need a file" "$train" "${flags[@]}" --checkpoint_dir mine/lock
 [[ $(cat mine/notes) == precious ]] || fail "the target of a link was changed"
-TMPDIR=$PWD/mine/tmp "$train" "${flags[@]}" --steps 2 --mesh dp2 --checkpoint_every 0 >d.txt 2>&1 || fail "a job beside a user's folder: $(tail -2 d.txt)"
-[[ $(ls mine/tmp) == weft-job-run123 && -d mine/tmp/weft-job-run123/step_2 ]] || fail "a job changed TMPDIR: $(ls mine/tmp)"
+TMPDIR=$PWD/mine/tmp "$train" "${flags[@]}" --steps 2 --mesh dp2 --checkpoint_every 0 >d.txt 2>&1 ||
+  fail "a job beside a user's folder: $(tail -2 d.txt)"
+[[ $(ls mine/tmp) == weft-job-run123 && -d mine/tmp/weft-job-run123/step_2 ]] ||
+  fail "a job changed TMPDIR: $(ls mine/tmp)"
 
 # Paths may have any bytes.
 latin=$'caf\xe9.txt' bare=(--config "$config" --set vocab=256 --batch_size 4 --seq_len 16)
 for i in $(seq 2000); do echo "line $i of a text"; done >"$latin"
-"$train" "${bare[@]}" --data "$latin" --steps 2 --checkpoint_every 2 --checkpoint_dir $'r\xe9' >d.txt 2>&1 || fail "bytes in paths: $(tail -2 d.txt)"
-"$train" "${bare[@]}" --steps 4 --checkpoint_every 2 --resume --checkpoint_dir $'r\xe9' >d.txt 2>&1 || fail "resume with bytes in paths: $(tail -2 d.txt)"
-grep -q "^resumed from" d.txt && ! grep -q "^note: --data" d.txt || fail "the path of the data has changed: $(cat d.txt)"
+"$train" "${bare[@]}" --data "$latin" --steps 2 --checkpoint_every 2 --checkpoint_dir $'r\xe9' >d.txt 2>&1 ||
+  fail "bytes in paths: $(tail -2 d.txt)"
+"$train" "${bare[@]}" --steps 4 --checkpoint_every 2 --resume --checkpoint_dir $'r\xe9' >d.txt 2>&1 ||
+  fail "resume with bytes in paths: $(tail -2 d.txt)"
+grep -q "^resumed from" d.txt && ! grep -q "^note: --data" d.txt ||
+  fail "the path of the data has changed: $(cat d.txt)"
 
 # In a job, a signal to any of its processes.
-"$train" "${flags[@]}" --steps 100000 --mesh dp2 --checkpoint_every auto --checkpoint_dir stopped-rank --metrics d.jsonl >d.txt 2>&1 &
+"$train" "${flags[@]}" --steps 100000 --mesh dp2 --checkpoint_every auto --checkpoint_dir stopped-rank \
+  --metrics d.jsonl >d.txt 2>&1 &
 pid=$!
 while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
 kill -TERM "$(pgrep -P $pid | tail -1)"
@@ -335,51 +432,71 @@ rm -f d.jsonl
 
 # So does a reader of the output that ends.
 for every in 0 auto; do
-  "$train" "${flags[@]}" --steps 100000 --checkpoint_every $every --checkpoint_dir "piped-$every" 2>err.txt | head -1 >head.txt
+  "$train" "${flags[@]}" --steps 100000 --checkpoint_every $every --checkpoint_dir "piped-$every" 2>err.txt | head -1 \
+    >head.txt
   [[ ${PIPESTATUS[0]} == 1 ]] || fail "exit code of a run without a reader"
-  [[ $(wc -l <err.txt) == 1 ]] && grep -q "standard output was closed; stopped after step [0-9]*; " err.txt || fail "no reader: $(cat err.txt)"
+  [[ $(wc -l <err.txt) == 1 ]] && grep -q "standard output was closed; stopped after step [0-9]*; " err.txt ||
+    fail "no reader: $(cat err.txt)"
 done
-ls piped-auto/step_*/state.json >/dev/null 2>&1 && grep -q "go on with --resume" err.txt || fail "a run without a reader left no checkpoint"
+ls piped-auto/step_*/state.json >/dev/null 2>&1 && grep -q "go on with --resume" err.txt ||
+  fail "a run without a reader left no checkpoint"
 
 # A resumed run takes the flags of its run; one that is given wins, and the difference is printed.
 mkdir again && cp -r whole/step_20 again/ || fail "no whole/step_20"
-"$train" --config "$config" --data synthetic --checkpoint_every 5 --checkpoint_dir again --resume >again.txt 2>&1 || fail "resume without flags: $(tail -3 again.txt)"
+"$train" --config "$config" --data synthetic --checkpoint_every 5 --checkpoint_dir again --resume >again.txt 2>&1 ||
+  fail "resume without flags: $(tail -3 again.txt)"
 grep -q "^24 steps of 4 x 16 tokens" again.txt || fail "resume without flags: $(cat again.txt)"
 grep -q "^note:" again.txt && fail "resume without flags: $(cat again.txt)"
-for f in model optimizer; do cmp -s whole/step_24/$f.safetensors again/step_24/$f.safetensors || fail "$f.safetensors differs after a resume without flags"; done
-"$train" --checkpoint_every 0 --checkpoint_dir again --resume --steps 25 --lr 0.02 >again.txt 2>&1 || fail "resume with --lr: $(tail -3 again.txt)"
-grep -qF "note: --lr was '0.01' and is now '0.02'" again.txt && grep -qF "note: --steps was '24' and is now '25'" again.txt || fail "resume with --lr: $(cat again.txt)"
+for f in model optimizer; do
+  cmp -s whole/step_24/$f.safetensors again/step_24/$f.safetensors ||
+    fail "$f.safetensors differs after a resume without flags"
+done
+"$train" --checkpoint_every 0 --checkpoint_dir again --resume --steps 25 --lr 0.02 >again.txt 2>&1 ||
+  fail "resume with --lr: $(tail -3 again.txt)"
+grep -qF "note: --lr was '0.01' and is now '0.02'" again.txt &&
+  grep -qF "note: --steps was '24' and is now '25'" again.txt ||
+  fail "resume with --lr: $(cat again.txt)"
 
 # A finished run has nothing left to do.
 for more in "" "--steps 1"; do
-  "$train" --checkpoint_dir whole --resume $more >again.txt 2>&1 || fail "resume of a finished run: $(tail -3 again.txt)"
-  grep -q "^nothing left to do: step 24 is done; raise --steps" again.txt || fail "resume of a finished run: $(cat again.txt)"
+  "$train" --checkpoint_dir whole --resume $more >again.txt 2>&1 ||
+    fail "resume of a finished run: $(tail -3 again.txt)"
+  grep -q "^nothing left to do: step 24 is done; raise --steps" again.txt ||
+    fail "resume of a finished run: $(cat again.txt)"
 done
 
 # If descriptors are closed, files contain only their own content, and output that cannot be printed is a failure.
 "$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir closed --metrics closed.jsonl >&- 2>&- <&-
 [[ $? == 1 ]] || fail "exit code with a closed standard output"
 same whole.jsonl closed.jsonl "metrics with closed descriptors"
-for f in model optimizer; do cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"; done
-"$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 || fail "state.json with closed descriptors: $(cat g.txt)"
+for f in model optimizer; do
+  cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"
+done
+"$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 ||
+  fail "state.json with closed descriptors: $(cat g.txt)"
 
 # Only our checkpoints and metrics files are replaced. Lines after the checkpoint's step and damaged lines are cut.
 mkdir -p own/step_5
 expect 1 "own/step_5 is not a checkpoint: it has no state.json" "$train" "${flags[@]}" --checkpoint_dir own
 mkdir lost && cp -r whole/step_20 lost/ && rm lost/step_20/model.safetensors
 for every in 0 5; do
-  expect 1 "lost/step_20 is not a checkpoint: it has no model.safetensors" "$train" "${flags[@]}" --checkpoint_dir lost --checkpoint_every $every --resume
+  expect 1 "lost/step_20 is not a checkpoint: it has no model.safetensors" "$train" "${flags[@]}" \
+    --checkpoint_dir lost --checkpoint_every $every --resume
 done
 expect 1 "lost/step_20 is not a checkpoint: it has no model.safetensors" "$generate" --checkpoint lost
 echo "my notes" >notes.txt
 expect 1 "notes.txt: exists and is not a metrics file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics notes.txt
 [[ $(cat notes.txt) == "my notes" ]] || fail "notes.txt was changed"
 { cat whole.jsonl; printf '{"step":25,"loss":1}\n{"step":26,"lo'; } >moved.jsonl
-"$train" --checkpoint_dir whole --resume --metrics moved.jsonl >moved.txt 2>&1 || fail "later metrics: $(tail -1 moved.txt)"
+"$train" --checkpoint_dir whole --resume --metrics moved.jsonl >moved.txt 2>&1 ||
+  fail "later metrics: $(tail -1 moved.txt)"
 cmp -s moved.jsonl whole.jsonl || fail "later metrics stay: $(tail -2 moved.jsonl)"
 printf '{"step":25,"loss":1}\n' >later.jsonl
-"$train" --checkpoint_dir whole --resume --metrics later.jsonl >later.txt 2>&1 || fail "later metrics only: $(tail -1 later.txt)"
-grep -q "^--metrics has no line up to the step of the checkpoint: the metrics of an earlier run are kept in .*later.jsonl.1$" later.txt && [[ $(lines later.jsonl.1) == 1 ]] || fail "later metrics only: $(cat later.txt)"
+"$train" --checkpoint_dir whole --resume --metrics later.jsonl >later.txt 2>&1 ||
+  fail "later metrics only: $(tail -1 later.txt)"
+grep -q "^--metrics has no line up to the step of the checkpoint: the metrics of an earlier run are kept in .*later.jsonl.1$" \
+    later.txt && [[ $(lines later.jsonl.1) == 1 ]] ||
+  fail "later metrics only: $(cat later.txt)"
 grep -q metrics_bytes whole/step_24/state.json && fail "metrics_bytes in state.json"
 
 # Pipes and devices are refused at once; a full standard output is a failure; a small stack is enough.
@@ -389,27 +506,34 @@ expect 1 "pipe': it is a pipe; need a file" "$train" "${flags[@]}" --plan pipe
 expect 1 "pipe': it is a pipe; need a file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics pipe
 expect 1 "/dev/null': it is a device; need a file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics /dev/null
 "$train" --config list >/dev/full 2>err.txt; [[ $? == 1 ]] || fail "exit code with a full standard output"
-grep -q "cannot write to standard output: No space left on device" err.txt || fail "full standard output: $(cat err.txt)"
-(ulimit -s 128 && "$train" "${flags[@]}" --steps 2 --checkpoint_every 0 >stack.txt 2>&1) || fail "ulimit -s 128: $(tail -3 stack.txt)"
+grep -q "cannot write to standard output: No space left on device" err.txt ||
+  fail "full standard output: $(cat err.txt)"
+(ulimit -s 128 && "$train" "${flags[@]}" --steps 2 --checkpoint_every 0 >stack.txt 2>&1) ||
+  fail "ulimit -s 128: $(tail -3 stack.txt)"
 
 # Reading a checkpoint: always the same text, and scores that fit it.
-"$generate" --checkpoint whole --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g1.json 2>&1 || fail "generate: $(cat g1.json)"
+"$generate" --checkpoint whole --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g1.json 2>&1 ||
+  fail "generate: $(cat g1.json)"
 "$generate" --checkpoint whole/step_24 --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g2.json 2>&1
 [[ $(sed 's/"timings.*//' g1.json) == "$(sed 's/"timings.*//' g2.json)" ]] || fail "greedy text differs from run to run"
 echo '{% for m in messages %}{{ m.content }}{% endfor %}' >chat.jinja
-"$generate" --checkpoint whole --chat --chat_template chat.jinja --system S --prompt AB --max_new_tokens 4 --json >g3.json 2>&1 || fail "generate --chat: $(cat g3.json)"
+"$generate" --checkpoint whole --chat --chat_template chat.jinja --system S --prompt AB --max_new_tokens 4 \
+    --json >g3.json 2>&1 ||
+  fail "generate --chat: $(cat g3.json)"
 grep -q '"finish":"length","timings":' g3.json || fail "generate --chat printed: $(cat g3.json)"
 expect 1 "--chat: the model has no chat template" "$generate" --checkpoint whole --chat --prompt A
 expect 2 "--system: need --chat" "$generate" --checkpoint whole --system S --prompt A
 printf '{"context": "AB ", "continuation": "CD"}\n{"context": "A", "continuation": "B"}\n' >pairs.jsonl
 "$score" --checkpoint whole --pairs pairs.jsonl >p.jsonl 2>&1 || fail "score --pairs: $(cat p.jsonl)"
-[[ $(lines p.jsonl) == 2 ]] && grep -q '"tokens":3' p.jsonl && grep -q '"tokens":1' p.jsonl || fail "score --pairs printed: $(cat p.jsonl)"
+[[ $(lines p.jsonl) == 2 ]] && grep -q '"tokens":3' p.jsonl && grep -q '"tokens":1' p.jsonl ||
+  fail "score --pairs printed: $(cat p.jsonl)"
 echo '{"context": "A"}' >pairs.jsonl
 expect 1 "pairs.jsonl:1" "$score" --checkpoint whole --pairs pairs.jsonl
 seq 1 60 | tr '\n' ' ' >ids.txt
 "$score" --checkpoint whole --tokens ids.txt --out s.jsonl >s.txt 2>&1 || fail "score: $(cat s.txt)"
 [[ $(lines s.jsonl) == 60 ]] || fail "score wrote $(lines s.jsonl) lines instead of 59 + 1"
-expect 2 "--tokens and --out name the same file: './ids.txt'" "$score" --checkpoint whole --tokens ids.txt --out ./ids.txt
+expect 2 "--tokens and --out name the same file: './ids.txt'" "$score" --checkpoint whole --tokens ids.txt \
+  --out ./ids.txt
 echo "1 2 99999" >far.txt
 expect 1 "far.txt: has token 99999; the model has tokens 0 to" "$score" --checkpoint whole --tokens far.txt
 expect 1 "no/s.jsonl" "$score" --checkpoint whole --tokens ids.txt --out no/s.jsonl
@@ -432,7 +556,8 @@ for flag in warmup eval_every sample; do
   expect 2 "--$flag: got '-2'; need a whole number, -1 or more (" "$train" "--$flag=-2"
 done
 expect 2 "--microbatches: got '-1'; need a whole number, 0 or more (" "$train" --microbatches=-1
-expect 2 "--batch_size: got '9223372036854775807'; need a whole number from 0 to 1000000000 (" "$train" --batch_size=9223372036854775807
+expect 2 "--batch_size: got '9223372036854775807'; need a whole number from 0 to 1000000000 (" "$train" \
+  --batch_size=9223372036854775807
 for program in "$train" "$generate" "$score"; do
   expect 2 "--threads: got '100000'; need a whole number from 0 to 4096 (" "$program" --threads=100000
 done
@@ -443,7 +568,8 @@ expect 2 "add --resume to continue" "$train" "${flags[@]}" --checkpoint_dir whol
 expect 1 "no/such/file" "$train" --data no/such/file
 expect 1 "memory" "$train" "${flags[@]}" --checkpoint_every 0 --memory_budget 1000
 expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate"
-expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate" --checkpoint whole --hf whole --tokens ids.txt
+expect 2 "need one of --checkpoint, a folder that a train program wrote, and --hf" "$generate" --checkpoint whole \
+  --hf whole --tokens ids.txt
 expect 1 "whole: no config.json; need a folder that transformers wrote" "$generate" --hf whole
 expect 2 "need one of --prompt TEXT and --tokens FILE" "$generate" --checkpoint whole --prompt A --tokens ids.txt
 expect 2 "--context: got 8; need --hf" "$generate" --checkpoint whole --context 8
@@ -454,7 +580,8 @@ cp -r whole/step_24 damaged
 truncate -s -100 damaged/model.safetensors
 expect 1 "damaged/model.safetensors" "$generate" --checkpoint damaged
 cp whole/step_24/model.safetensors damaged/
-printf '\377' | dd of=damaged/model.safetensors bs=1 seek=$(($(stat -c %s damaged/model.safetensors) - 50)) conv=notrunc status=none
+printf '\377' | dd of=damaged/model.safetensors bs=1 seek=$(($(stat -c %s damaged/model.safetensors) - 50)) \
+  conv=notrunc status=none
 expect 1 "damaged/model.safetensors" "$generate" --checkpoint damaged
 echo '{' >damaged/state.json
 expect 1 "damaged/state.json" "$generate" --checkpoint damaged

@@ -36,7 +36,7 @@ using GemvFn = void (*)(const void* x, int64_t x_stride, int64_t rows, const voi
 #define WEFT_DECLARE_TABLES(isa)                                                                    \
   namespace isa {                                                                                   \
   const PwRow* pointwise_rows();                                                                    \
-  const PwRow* cast_rows(); /* by source, then target dtype */                                      \
+  const PwRow* cast_rows(); /* index: source dtype, then target dtype */                            \
   /* op: sum, max, min, prod; type: f32, f64, bf16, f16, i64 */                                     \
   const ReduceFns& reduce_fns(int op, int type);                                                    \
   const ArgFns& arg_fns(bool largest, int accumulator); /* f32, f64, i64 */                         \

@@ -15,11 +15,17 @@ grep -qE '^tests .* --config=ci //[.]{3}$' .ci/run || fail ".ci/run does not run
 
 out=$(models/examples/first_model) || fail "first_model: exit code $?"
 loss=$(sed -n 's/^step 500  loss \(.*\)/\1/p' <<<"$out")
-awk -v l="$loss" 'BEGIN {exit !(l != "" && l < 0.02)}' || fail "first_model learned to a loss of '$loss'; need below 0.02"
+awk -v l="$loss" 'BEGIN {exit !(l != "" && l < 0.02)}' ||
+  fail "first_model learned to a loss of '$loss'; need below 0.02"
 
 # The outputs of programs on a mesh: the rows that the programs print, without times and predictions.
-rows() { grep -E ' [0-9]+ x |(all_to_all|all_reduce) +(tp|ep) ' | sed -E 's/ +(exposed|[0-9]+% behind|[0-9.]+ ms$).*//; s/over its link.*//; s/ +/ /g'; }
-models/moe/train --mesh dp2,ep2 --ranks threads --batch_size 8 --seq_len 64 --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 --show_plan >plan.txt || fail "train --mesh: exit code $?"
+rows() {
+  grep -E ' [0-9]+ x |(all_to_all|all_reduce) +(tp|ep) ' |
+    sed -E 's/ +(exposed|[0-9]+% behind|[0-9.]+ ms$).*//; s/over its link.*//; s/ +/ /g'
+}
+models/moe/train --mesh dp2,ep2 --ranks threads --batch_size 8 --seq_len 64 --steps 1 --sample 0 --eval_every 0 \
+    --checkpoint_every 0 --show_plan >plan.txt ||
+  fail "train --mesh: exit code $?"
 { models/examples/raw_tp; models/examples/raw_ep; } >by_hand.txt || fail "raw_tp, raw_ep: exit code $?"
 shown=$(rows <docs/mesh.md)
 [[ $(wc -l <<<"$shown") -ge 20 ]] || fail "docs/mesh.md shows too little of a plan: $shown"
@@ -32,12 +38,14 @@ places() { grep -oE '[a-z_]+ at [a-z_]+\.cc:[0-9]+:' | sed -E 's/trainer.cc:[0-9
 placed=$(places <docs/mesh.md)
 [[ $(wc -l <<<"$placed") -ge 3 ]] || fail "docs/mesh.md shows too few reasons of collectives: $placed"
 while read -r place; do
-  places <plan.txt | grep -qxF -- "$place" || fail "docs/mesh.md: '$place' is not a reason of the plan: $(places <plan.txt)"
+  places <plan.txt | grep -qxF -- "$place" ||
+    fail "docs/mesh.md: '$place' is not a reason of the plan: $(places <plan.txt)"
 done <<<"$placed"
 
 # The page on GPUs: its kernel is the printer's output, its error is the trainer's on a machine without a GPU.
 kernel=$(awk '/^```c\+\+$/ {on = 1; next} /^```$/ {on = 0} on' docs/gpu.md)
-[[ $kernel == "$(cat compiler/targets/cuda/print/testdata/gelu_mul.golden)" ]] || fail "the kernel of docs/gpu.md differs from gelu_mul.golden"
+[[ $kernel == "$(cat compiler/targets/cuda/print/testdata/gelu_mul.golden)" ]] ||
+  fail "the kernel of docs/gpu.md differs from gelu_mul.golden"
 said=$(models/moe/train --device cuda --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 2>&1 >/dev/null)
 code=$?
 if [[ $said == *libcuda.so.1* ]]; then

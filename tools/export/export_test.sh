@@ -18,7 +18,9 @@ expect() {
   [[ -z $text ]] || grep -qF -- "$text" err.txt || fail "no '$text' in: $(cat err.txt)"
 }
 
-"$train" --config llama_shakespeare --data synthetic --batch_size 4 --seq_len 16 --steps 4 --seed 7 --checkpoint_every 4 --checkpoint_dir run >t.txt 2>&1 || fail "train: $(tail -3 t.txt)"
+"$train" --config llama_shakespeare --data synthetic --batch_size 4 --seq_len 16 --steps 4 --seed 7 \
+    --checkpoint_every 4 --checkpoint_dir run >t.txt 2>&1 ||
+  fail "train: $(tail -3 t.txt)"
 for i in $(seq 1 40); do echo $((i * 37 % 256)); done >ids.txt
 loss=$("$score" --checkpoint run --tokens ids.txt) || fail "score --checkpoint"
 expect 0 "" "$export" --checkpoint run --out hf
@@ -31,14 +33,18 @@ for file in config.json generation_config.json model.safetensors tokenizer.json 
   [[ -s hf/$file ]] || fail "no hf/$file"
 done
 [[ $(stat -c %s q.gguf) -lt $(($(stat -c %s m.gguf) * 2 / 5)) ]] || fail "q8_0 is not smaller than f32"
-[[ $("$generate" --hf m.gguf --tokens ids.txt --max_new_tokens 8 --temperature 0) == "$("$generate" --checkpoint run --tokens ids.txt --max_new_tokens 8 --temperature 0)" ]] || fail "generate --hf m.gguf: other tokens"
+[[ $("$generate" --hf m.gguf --tokens ids.txt --max_new_tokens 8 --temperature 0) == \
+    "$("$generate" --checkpoint run --tokens ids.txt --max_new_tokens 8 --temperature 0)" ]] ||
+  fail "generate --hf m.gguf: other tokens"
 
 # The tokenizer of the text goes with the model, and with models that are trained from its GGUF file.
 seq 1 3000 >text.txt
 ids() { "$encode" encode --tokenizer "$1" --text text.txt; }
 cp "$tokenizer" own.json
 run=(--data text.txt --batch_size 2 --seq_len 16 --steps 1 --sample 0)
-"$train" --config llama_tiny --set vocab=2005,dim=16,layers=1,heads=2 --tokenizer own.json "${run[@]}" --checkpoint_dir own >t.txt 2>&1 || fail "train: $(tail -3 t.txt)"
+"$train" --config llama_tiny --set vocab=2005,dim=16,layers=1,heads=2 --tokenizer own.json "${run[@]}" \
+    --checkpoint_dir own >t.txt 2>&1 ||
+  fail "train: $(tail -3 t.txt)"
 expect 0 "" "$export" --checkpoint own --out own_hf
 cmp -s own_hf/tokenizer.json "$tokenizer" || fail "own_hf/tokenizer.json is not the tokenizer of the run"
 [[ ! -e own_hf/tokenizer_config.json ]] || fail "own_hf/tokenizer_config.json was invented"

@@ -15,7 +15,7 @@
 # --keep writes the JSON and all files (logs.tar.gz) to FOLDER. --merge takes such a file of an earlier call on the same
 # kind of GPU: its results stay, except for the parts that run now. Compiled kernels are stored in WEFT_CACHE (by
 # default $TMPDIR/weft_gpu_kernels) and stay there; kernels in DIR/kernels are copied to it first.
-# Exit code: 0 all parts of this call held, 1 something failed (racecheck does not count), 2 bad usage, 77 there is no GPU.
+# Exit code: 0 all parts of this call held, 1 something failed (racecheck does not count), 2 bad usage, 77 no GPU.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # The parts in their order, and their limits in seconds in 24 minutes and in 7. 0: left out.

@@ -107,8 +107,8 @@ case $filter in
   *) echo "$WEFT_GPU_TEST_SECONDS seconds, kernels in $WEFT_CACHE"; pass Train.z; exit 0 ;;
 esac
 FAKE
-# Benchmarks: flex crashes after its first row, steps before its first. If there is a folder `hang`, products hangs after
-# its first row.
+# Benchmarks: flex crashes after its first row, steps before its first. If there is a folder `hang`, products hangs
+# after its first row.
 cat > "$dir/bench/bin/bench" <<'FAKE'
 #!/bin/bash
 while [ $# -gt 0 ]; do case $1 in --only) part=$2 ;; --json) json=$2 ;; esac; shift; done

@@ -38,6 +38,7 @@ refused "--text_len is a flag of reinforce; this is ops and train" --show train,
 # A step that does not fit is refused before anything runs.
 code=0
 (ulimit -v 8000000; "$precision" --show tensors --config gpt2-xl) > out 2> err || code=$?
-[[ $code == 1 && $(wc -l < err) == 1 && ! -s out ]] && grep -q "needs .* GB at its peak, and this process may use 8.19 GB" err ||
+[[ $code == 1 && $(wc -l < err) == 1 && ! -s out ]] &&
+  grep -q "needs .* GB at its peak, and this process may use 8.19 GB" err ||
   { echo "gpt2-xl: exit code $code"; cat out err; exit 1; }
 echo passed

@@ -31,7 +31,7 @@ class HostRead {
 
  private:
   std::vector<Tensor> values_;
-  std::vector<std::unique_ptr<QueuedRead>> queued_;  // by device
+  std::vector<std::unique_ptr<QueuedRead>> queued_;  // one for each device that queues reads
 };
 
 }  // namespace weft

@@ -17,7 +17,7 @@
 
 namespace weft {
 
-/// Choices of a whole step or program that change what its operations compute.
+/// Choices of a whole step or program that change the results of its operations.
 struct PrepareOptions {
   bool round_like_eager = false;  // fused 16-bit ops round where eager ops do (numerics = "eager")
   bool tf32 = false;              // f32 products may round their operands to 11 bits
@@ -66,9 +66,9 @@ struct LoopCalls {
   };
   struct Call {
     std::shared_ptr<Operation> operation;
-    SmallVec<Place, 4> in, out;  // of the call's views
+    SmallVec<Place, 4> in, out;  // places of the call's views
     int64_t workspace = -1;      // offset into the scratch memory; -1: none
-    const Node* node = nullptr;  // of `body`
+    const Node* node = nullptr;  // node of `body`
   };
   struct Carry {
     StridedView value;  // contiguous
@@ -83,7 +83,7 @@ struct LoopCalls {
   };
   Ref<Graph> body;
   std::vector<Call> setup, calls;  // `setup` runs once ahead of the iterations
-  std::vector<StridedView> views;  // of the operands and results of `setup`, then of `calls`, in order
+  std::vector<StridedView> views;  // views of the operands and results of `setup`, then `calls`, in order
   std::vector<Carry> carries;      // the first operands and results
   int64_t length = 0;
   bool reverse = false;
@@ -156,7 +156,7 @@ struct QueuedRead {
 /// The result of Target::compile.
 struct LoadReport {
   int64_t kernels = 0;   // distinct kernels of the operations, by their text
-  int64_t compiled = 0;  // of these, compiled now
+  int64_t compiled = 0;  // kernels compiled now
   int64_t from_disk = 0;
   double ms = 0;
   std::vector<std::string> notes;  // limitations: no compiler, no cache folder

@@ -32,7 +32,7 @@ constexpr std::string_view to_string_view(Phase p) {
 /// The first line of a file; "" without one.
 std::string first_line(const std::string& path);
 
-/// What /proc/PID/stat says of a process.
+/// The state of a process in /proc/PID/stat.
 struct ProcessStat {
   char state = 0;      // 'R', 'T' (stopped), ...; 0: there is no such process
   uint64_t start = 0;  // in ticks after the system's start
@@ -45,19 +45,19 @@ struct Record {
   int64_t time = 0;            // ns
   uint64_t site = 0;           // CommRequest::site
   int64_t bytes = 0;           // as CollectiveRecord counts them
-  uint32_t number = 0;         // of the collectives of this communicator, or of its transfers, from 1; where a run of
-                               // a step begins: of the calls of this step
-  uint32_t position = 0;       // among the collectives that this run of the step has started, from 0
-  uint32_t run = 0;            // of the compiled steps that this rank has run, from 1; 0: outside of steps
-  uint16_t plan = 0;           // of the compiled step, from 1; 0: none
+  uint32_t number = 0;         // number among the collectives or the transfers of this communicator, from 1; where a
+                               // run of a step begins, number of the call of this step
+  uint32_t position = 0;       // number of collectives that this run of the step has started before
+  uint32_t run = 0;            // number of compiled steps that this rank has run, with this one; 0: outside of steps
+  uint16_t plan = 0;           // number of the compiled step, from 1; 0: none
   uint16_t communicator = 0;   // row of Header::communicators
   Event event = Event::kNone;  // the byte of a file may have any value
   Collective kind = Collective::kBarrier;
   DType dtype = kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  uint8_t outcome = 0;  // of kEnd and kFailed: 0, or a Code
+  uint8_t outcome = 0;  // 0 or a Code, for kEnd and kFailed
   Phase phase = Phase::kStep;
-  uint16_t peer = 0;   // of a transfer or broadcast
+  uint16_t peer = 0;   // peer of a transfer, or root of a broadcast
   uint64_t check = 0;  // check_of()
 };
 static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
@@ -77,7 +77,7 @@ struct Header {
   uint32_t header_bytes, record_bytes, capacity, communicator_count;
   int32_t rank, size, pid;
   int32_t ended;            // 1: exit() was called
-  int32_t code;             // of exit()
+  int32_t code;             // code of exit()
   int32_t failure_code;     // Code of `failure`
   uint64_t process_start;   // start of the process, as in /proc/PID/stat
   int64_t monotonic, real;  // both clocks at the same moment

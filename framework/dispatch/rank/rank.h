@@ -19,7 +19,7 @@ struct CollectiveRecord {
   Collective kind = Collective::kBarrier;
   std::string axes;
   DType dtype = kFloat32;
-  int64_t bytes = 0;  // of this rank's operand or result, whichever is larger; all-to-all: whichever is smaller
+  int64_t bytes = 0;  // size of this rank's operand or result, the larger one; all-to-all: the smaller one
   uint64_t site = 0;
   friend bool operator==(const CollectiveRecord&, const CollectiveRecord&) = default;
   /// "all_gather tp f32 1024 bytes".
@@ -31,7 +31,7 @@ struct CollectiveTotal {
   int64_t count = 0;
   int64_t bytes = 0;
   double wait_seconds = 0;  // in wait(); includes this rank's own copying and reducing
-  double late_seconds = 0;  // of wait_seconds: before all ranks had started the collective
+  double late_seconds = 0;  // share of wait_seconds before all ranks had started the collective
   int communicator = -1;    // its number in the flight recorder; -1: not known yet
 };
 
@@ -67,7 +67,7 @@ class RankContext {
   bool recording = false;
   /// Where collectives are recorded for diagnosis, or null.
   flight::RecordRing* flight = nullptr;
-  using Requests = std::vector<std::pair<std::string, CommRequest>>;  // with their mesh dimensions
+  using Requests = std::vector<std::pair<std::string, CommRequest>>;  // requests by mesh dimensions
   /// For tests of faults: the requests that this rank starts and records in place of a collective. The rank waits for
   /// all but the last at once. If the list is empty, it starts nothing and finds the collective done.
   std::function<Requests(const std::string& axes, const CommRequest& request)> fault;
@@ -114,8 +114,8 @@ class RankContext {
   uint64_t own_sites_ = 0;
   Device device_;
   flight::Record step_;                 // plan, run and position of the next collective
-  std::map<uint16_t, uint32_t> calls_;  // by plan
-  std::map<uint64_t, UnderWay> works_;  // by site
+  std::map<uint16_t, uint32_t> calls_;  // key: plan
+  std::map<uint64_t, UnderWay> works_;  // key: site
   std::vector<CollectiveRecord> records_;
   Totals totals_;
 };

@@ -1,5 +1,5 @@
 // Registered: the reference inside a handle (a Parameter, a module) that a registry (a module) can follow. A registry
-// that lists a handle asks it for its slot, and sees in the slot what was assigned to the handle last.
+// that lists a handle asks it for its slot, and sees in the slot the handle's last assignment.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -52,7 +52,7 @@ struct RegisteredSlot final : RefCounted {
 /// A copy refers to the same object, but no registry follows assignments to the copy. A move takes the slot along in
 /// two cases: the object of the registry has moved, and the new handle is the same member of it; or the old handle is
 /// destroyed, as when a vector grows. In every other move each handle keeps its slot. So a swap of two registered
-/// handles changes what both registries see.
+/// handles changes both registries.
 template <class T>
 class Registered {
  public:

@@ -13,7 +13,8 @@ plain() { sed -E 's/"ranks":\{[^}]*\},?//g; s/"(step_ms|tokens_per_s|mfu)":[^,}]
 
 for mesh in dp2 tp2 fsdp2; do
   for ranks in threads processes; do
-    "$train" "${flags[@]}" --mesh $mesh --ranks $ranks --metrics $mesh-$ranks.jsonl --checkpoint_dir $mesh-$ranks >out.txt 2>&1 ||
+    "$train" "${flags[@]}" --mesh $mesh --ranks $ranks --metrics $mesh-$ranks.jsonl --checkpoint_dir $mesh-$ranks \
+      >out.txt 2>&1 ||
       fail "$mesh $ranks: $(tail -3 out.txt)"
     [[ $(grep -c "^starting from the weights of $hf" out.txt) == 1 ]] || fail "$mesh $ranks: $(cat out.txt)"
   done
@@ -21,20 +22,29 @@ for mesh in dp2 tp2 fsdp2; do
   for file in model.safetensors optimizer.safetensors origin.json; do
     cmp -s $mesh-threads/step_4/$file $mesh-processes/step_4/$file || fail "$mesh: $file differs"
   done
-  "$train" --mesh $mesh --resume --steps 6 --checkpoint_dir $mesh-processes >out.txt 2>&1 || fail "resume on $mesh: $(tail -3 out.txt)"
-  [[ -d $mesh-processes/step_6 ]] && cmp -s $mesh-processes/step_{4,6}/origin.json || fail "resume on $mesh: $(cat out.txt)"
+  "$train" --mesh $mesh --resume --steps 6 --checkpoint_dir $mesh-processes >out.txt 2>&1 ||
+    fail "resume on $mesh: $(tail -3 out.txt)"
+  [[ -d $mesh-processes/step_6 ]] && cmp -s $mesh-processes/step_{4,6}/origin.json ||
+    fail "resume on $mesh: $(cat out.txt)"
   # A damaged file: the process that reads the block names it, and all end.
   file=$mesh-processes/step_6/model.safetensors got=0
   printf '\377\377\377\377' | dd of=$file bs=1 seek=$(($(stat -c %s $file) - 4)) conv=notrunc status=none
   timeout 60 "$train" --mesh $mesh --resume --steps 8 --checkpoint_dir $mesh-processes >out.txt 2>&1 || got=$?
-  [[ $got == 1 ]] && grep -q "step_6/model.safetensors: tensor '.*', bytes 0 to .*: the checksum differs: the file is damaged" out.txt ||
+  [[ $got == 1 ]] &&
+    grep -q "step_6/model.safetensors: tensor '.*', bytes 0 to .*: the checksum differs: the file is damaged" out.txt ||
     fail "a damaged file on $mesh: exit code $got: $(tail -3 out.txt)"
 done
 # A run's flags repeat it, on another mesh too; a flag on the command line wins.
-"$train" --flagfile tp2-threads/step_4/run.flags --ranks processes --checkpoint_dir again --metrics again.jsonl >out.txt 2>&1 || fail "--flagfile: $(tail -3 out.txt)"
-cmp -s <(plain tp2-threads.jsonl) <(plain again.jsonl) || fail "--flagfile: another run: $(cat tp2-threads/step_4/run.flags)"
-cmp -s <(grep -v '^--ranks=' tp2-threads/step_4/run.flags) again/step_4/run.flags || fail "run.flags: $(cat again/step_4/run.flags)"
-grep -q "^--hf=$hf\$" tp2-processes/step_6/run.flags && grep -q '^--steps=6$' tp2-processes/step_6/run.flags && ! grep -q '^--steps=4$' tp2-processes/step_6/run.flags || fail "run.flags of a resumed run: $(cat tp2-processes/step_6/run.flags)"
+"$train" --flagfile tp2-threads/step_4/run.flags --ranks processes --checkpoint_dir again --metrics again.jsonl \
+    >out.txt 2>&1 ||
+  fail "--flagfile: $(tail -3 out.txt)"
+cmp -s <(plain tp2-threads.jsonl) <(plain again.jsonl) ||
+  fail "--flagfile: another run: $(cat tp2-threads/step_4/run.flags)"
+cmp -s <(grep -v '^--ranks=' tp2-threads/step_4/run.flags) again/step_4/run.flags ||
+  fail "run.flags: $(cat again/step_4/run.flags)"
+grep -q "^--hf=$hf\$" tp2-processes/step_6/run.flags && grep -q '^--steps=6$' tp2-processes/step_6/run.flags &&
+  ! grep -q '^--steps=4$' tp2-processes/step_6/run.flags ||
+  fail "run.flags of a resumed run: $(cat tp2-processes/step_6/run.flags)"
 # Hosts with other weights under one path: the run is refused.
 for rank in 0 1; do mkdir -p host$rank/w && cp -L "$hf"/{config.json,model.safetensors} host$rank/w/; done
 torchrun() {
@@ -44,7 +54,8 @@ torchrun() {
 for change in none weights; do
   if [[ $change == weights ]]; then
     chmod u+w host1/w/model.safetensors
-    printf '\1' | dd of=host1/w/model.safetensors bs=1 seek=$(($(stat -c %s host1/w/model.safetensors) - 50)) conv=notrunc status=none
+    printf '\1' | dd of=host1/w/model.safetensors bs=1 seek=$(($(stat -c %s host1/w/model.safetensors) - 50)) \
+      conv=notrunc status=none
   fi
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
   torchrun 1 >t1.txt 2>&1 &
@@ -54,7 +65,8 @@ for change in none weights; do
   if [[ $change == none ]]; then
     [[ $got == 0 ]] || fail "equal weights: $(tail -1 t0.txt)"
   else
-    [[ $got == 1 ]] && grep -q "the weights of --hf" t0.txt || fail "other weights under one path: exit code $got: $(tail -2 t0.txt)"
+    [[ $got == 1 ]] && grep -q "the weights of --hf" t0.txt ||
+      fail "other weights under one path: exit code $got: $(tail -2 t0.txt)"
   fi
 done
 ((failures == 0)) && echo "all well"

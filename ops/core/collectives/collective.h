@@ -27,9 +27,9 @@ extern const OpDef recv_op;             // like {axes, peer} -> a value of like'
 extern const OpDef copy_to_op;          // x {axes} -> x; its derivative is an all_reduce
 extern const OpDef stage_boundary_op;   // x -> x: a pipeline stage begins after it
 extern const OpDef rank_coordinate_op;  // {axes, device?} -> i64: this rank's coordinate along axes
-// index, positions {before, after, limit, shape, dims, ignore?} -> index: throws OutOfRange for an index that is not in
+// index, positions {before, after, limit, shape, dims, ignore?} -> index. Throws OutOfRange for an index that is not in
 // [0, limit). The error has the position in the whole index, of `shape`. `positions` has the positions of the local
-// indices along `dims`: the first one (0-d), or all.
+// indices along `dims`, either the first one (0-d) or all.
 extern const OpDef check_index_op;
 
 // The same collectives, started only, with the op's attributes and {site}, which is unique among the collectives in

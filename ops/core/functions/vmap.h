@@ -24,7 +24,7 @@ struct VmapOptions {
 };
 
 struct KernelOptions {
-  Device device = Device::cpu();  // of the result and of the tensors that the function reads
+  Device device = Device::cpu();  // device of the result and of the tensors that the function reads
 };
 
 namespace internal {

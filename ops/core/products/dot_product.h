@@ -61,7 +61,7 @@ class DotProduct {
   struct Merged {
     StridedView view;
     Shape dims;
-    int ends[3];  // of the groups in `dims`
+    int ends[3];  // ends of the groups in `dims`
     bool copy = false;
     bool gathers() const { return copy && (view.dtype == kFloat32 || is_16bit(view.dtype)); }
     int64_t bytes() const { return copy ? (view.nbytes() + 63) / 64 * 64 : 0; }
