@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each relative link and picture of the pages leads to a file that git has, and each #anchor to a heading of its page."""
+"""Each relative link and picture of the pages leads to a file in git, and each #anchor to a heading of its page."""
 import os
 import pathlib
 import re

@@ -3,7 +3,7 @@
 
     ./bazelw run //tools:package -- --out DIR             the library with all its components (//tools:components)
     ./bazelw run //tools:package -- TARGET --out DIR      a program (//models/moe:train) or one library (//:weft)
-    ./bazelw run //tools:package -- --archive FOLDER      the same as a release archive: FOLDER/weft-V-linux-x86_64.tar.xz
+    ./bazelw run //tools:package -- --archive FOLDER      a release archive, FOLDER/weft-V-linux-x86_64.tar.xz
 
 A library's folder has lib/, include/ and the files for CMake's find_package(weft) and pkg-config. It uses the system's
 C and C++ libraries. A program's folder has bin/ and lib/ and needs only the machine's C library. Both can be moved.
@@ -25,7 +25,8 @@ VERSION = "0.3.0"
 # The newest glibc that a library may need: Ubuntu 22.04, RHEL 9 and Debian 12 have it.
 GLIBC_LIMIT = (2, 34)
 # The C library is not packaged: it must match the other machine's kernel and dynamic linker.
-GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl|BrokenLocale)|linux-vdso)\.so(\.\d+)?$")
+GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl|BrokenLocale)|linux-vdso)"
+                   r"\.so(\.\d+)?$")
 # A program's package contains these libraries. In a library's package, they would replace the libraries of the user's
 # program, and they need a newer glibc.
 RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s)\.so(\.\d+)?$")
@@ -45,7 +46,8 @@ FORWARDED = {
 }
 # Each header of a package includes this one first. A missing file is the one error that ends a compilation at once.
 COMPILER_CHECK = "weft_compiler.h"
-COMPILER_CHECK_TEXT = """// Ends the compilation with one error if the compiler or its mode cannot compile Weft's headers.
+COMPILER_CHECK_TEXT = """\
+// Ends the compilation with one error if the compiler or its mode cannot compile Weft's headers.
 #pragma once
 #if defined(__clang__)
 #if __clang_major__ < 16

@@ -9,8 +9,8 @@
 // segment runs along the loop axis. Axes are numbered from the outermost. The mode defines the axes:
 // - kRows: axes are outer..., L. The lane axis L is also the loop axis: a loop takes 16 lanes of L at a time. An
 //   instance is one outer point. A kernel without kReduce can run on any part [l0, l1) of L.
-// - kAcross: axes are outer..., K, L. An instance is one outer point and 16 neighbours along L. A loop takes one step
-//   of K at a time, for all 16 lanes at once. The kernel can run on any part of L.
+// - kAcross: axes are outer..., K, L. An instance is one outer point and 16 neighbours along L. A loop takes one
+//   step of K at a time, for all 16 lanes at once. The kernel can run on any part of L.
 // - kSplit: axes are outer..., L. Like kRows with one loop, but it runs on whole blocks of kReduceBlock along L. Each
 //   kReduce writes the result of its block to partial[slot][outer point * blocks + block]. The caller combines them, of
 //   several neighbouring outer points together if these are parts of one row (Lowered::joined).

@@ -203,8 +203,8 @@ constexpr OptionRow kOptions[] = {
      .field = &Plan::cp_layout,
      .allowed = kLayouts,
      .help = "positions of a rank along cp: contiguous, headtail (equal work under a causal mask), documents (equal "
-             "work for packed documents, whose ids the mask compares), or auto (headtail where possible: not with tp "
-             "and sequence)"},
+             "work for packed documents, whose ids the mask compares), or auto (headtail where possible, which "
+             "excludes tp with sequence)"},
 };
 
 }  // namespace

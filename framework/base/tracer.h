@@ -1,7 +1,7 @@
-// The tracer: the activity of each thread, with times, as events of fixed size in one ring for each thread. Off, a place
-// that may record an event costs one relaxed load and allocates nothing. On, it takes no lock, except at a thread's
-// first event, which makes the thread's ring. When a ring is full, each event replaces the oldest one, and the trace
-// counts the lost events. A thread's events outlive it until they are collected.
+// The tracer: the activity of each thread, with times, as events of fixed size in one ring for each thread. Off, a
+// place that may record an event costs one relaxed load and allocates nothing. On, it takes no lock, except at a
+// thread's first event, which makes the thread's ring. When a ring is full, each event replaces the oldest one, and the
+// trace counts the lost events. A thread's events outlive it until they are collected.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -23,7 +23,7 @@ struct KernelLaunch {
 };
 
 /// Call this after work was queued other than by Function::launch, for example by cuBLASLt. Under WEFT_SYNC=1 it waits
-/// for the work (unless the stream is capturing) and names work that failed: "cuda: WHAT (op at file:line) failed on
+/// for the work (unless the stream is capturing) and names work that failed, as "cuda: WHAT (op at file:line) failed on
 /// cuda:0: ...".
 void check_queued(Stream& stream, std::string_view what, std::string_view op, SourceLine line);
 

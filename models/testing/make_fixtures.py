@@ -1,4 +1,5 @@
-"""One training step of each model family in plain PyTorch: writes fixtures/*.safetensors, which model_fixture_test reads.
+"""One training step of each model family in plain PyTorch: writes fixtures/*.safetensors for
+model_fixture_test.
 
 Run by hand, with torch and safetensors installed:  python models/testing/make_fixtures.py
 A fixture holds the configuration (metadata), tokens and targets, every parameter and buffer, logits, loss, every
@@ -15,15 +16,20 @@ LR, EPS, BETAS, WEIGHT_DECAY = 1e-3, 1e-5, (0.9, 0.95), 0.1
 
 # Fields as in models/*/config.h; those left out have the defaults of the family.
 FIXTURES = {
-    "gpt": dict(family="gpt", vocab=40, context=TIME, layers=2, heads=2, dim=16, ffn=32, rms_norm=False, bias=True, tied=True, norm_eps=1e-5),
-    "gpt_plain": dict(family="gpt", vocab=40, context=TIME, layers=2, heads=4, dim=16, ffn=64, rms_norm=True, bias=False, tied=False, norm_eps=1e-5),
-    "llama": dict(family="llama", vocab=40, context=32, layers=2, heads=4, kv_heads=2, dim=32, ffn=48, tied=False, norm_eps=1e-5,
-                  rope_theta=10000.0, rope_factor=8.0, rope_low_freq_factor=1.0, rope_high_freq_factor=4.0, rope_original_context=16),
-    "moe": dict(family="moe", vocab=40, context=TIME, layers=2, heads=2, kv_heads=2, dim=16, rope=False, experts=4, top_k=2, ffn=24,
-                score="softmax", normalize=True, aux_loss=0.01, z_loss=0.001, tied=False, norm_eps=1e-5),
-    "moe_sigmoid": dict(family="moe", vocab=40, context=TIME, layers=3, heads=4, kv_heads=2, dim=16, rope=True, rope_theta=10000.0, experts=6,
-                        top_k=2, ffn=24, shared_ffn=16, dense_layers=1, dense_ffn=32, score="sigmoid", normalize=True, route_scale=1.5,
-                        aux_loss=0.01, bias_rate=0.001, tied=True, norm_eps=1e-6),
+    "gpt": dict(family="gpt", vocab=40, context=TIME, layers=2, heads=2, dim=16, ffn=32, rms_norm=False, bias=True,
+                tied=True, norm_eps=1e-5),
+    "gpt_plain": dict(family="gpt", vocab=40, context=TIME, layers=2, heads=4, dim=16, ffn=64, rms_norm=True,
+                      bias=False, tied=False, norm_eps=1e-5),
+    "llama": dict(family="llama", vocab=40, context=32, layers=2, heads=4, kv_heads=2, dim=32, ffn=48, tied=False,
+                  norm_eps=1e-5, rope_theta=10000.0, rope_factor=8.0, rope_low_freq_factor=1.0,
+                  rope_high_freq_factor=4.0, rope_original_context=16),
+    "moe": dict(family="moe", vocab=40, context=TIME, layers=2, heads=2, kv_heads=2, dim=16, rope=False, experts=4,
+                top_k=2, ffn=24, score="softmax", normalize=True, aux_loss=0.01, z_loss=0.001, tied=False,
+                norm_eps=1e-5),
+    "moe_sigmoid": dict(family="moe", vocab=40, context=TIME, layers=3, heads=4, kv_heads=2, dim=16, rope=True,
+                        rope_theta=10000.0, experts=6, top_k=2, ffn=24, shared_ffn=16, dense_layers=1, dense_ffn=32,
+                        score="sigmoid", normalize=True, route_scale=1.5, aux_loss=0.01, bias_rate=0.001, tied=True,
+                        norm_eps=1e-6),
 }
 
 
@@ -152,7 +158,8 @@ class Reference:
             y = y + self.swiglu(name + ".shared", flat)
         probs = scores / scores.sum(-1, keepdim=True)
         share = F.one_hot(idx, E).to(probs.dtype).mean((0, 1))
-        aux = c["aux_loss"] * E * (share * probs.mean(0)).sum() + c.get("z_loss", 0) * logits.logsumexp(-1).square().mean()
+        z_loss = c.get("z_loss", 0) * logits.logsumexp(-1).square().mean()
+        aux = c["aux_loss"] * E * (share * probs.mean(0)).sum() + z_loss
         return y.view_as(x), aux
 
     def step(self, tokens, targets):
@@ -200,8 +207,10 @@ def make(name, config, seed, folder):
         out["step." + k] = v.detach()
     out = {k: (v.float() if v.is_floating_point() else v).contiguous() for k, v in out.items()}
     text = {k: str(v).lower() if isinstance(v, bool) else repr(v).strip("'") for k, v in config.items()}
-    text |= {"lr": repr(LR), "eps": repr(EPS), "beta1": repr(BETAS[0]), "beta2": repr(BETAS[1]), "weight_decay": repr(WEIGHT_DECAY)}
-    save_file(out, os.path.join(folder, name + ".safetensors"), {"torch": torch.__version__.split("+")[0], **{"fixture." + k: v for k, v in text.items()}})
+    text |= {"lr": repr(LR), "eps": repr(EPS), "beta1": repr(BETAS[0]), "beta2": repr(BETAS[1]),
+             "weight_decay": repr(WEIGHT_DECAY)}
+    save_file(out, os.path.join(folder, name + ".safetensors"),
+              {"torch": torch.__version__.split("+")[0], **{"fixture." + k: v for k, v in text.items()}})
     print(f"{name}: loss {loss.item():.6f}, router margin {reference.margin:.2e}, seed {seed}")
     return True
 

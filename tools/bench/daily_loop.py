@@ -45,7 +45,8 @@ def make_package(bazel, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--package", metavar="DIR", help="an existing package from //tools:package -- //:weft --out DIR")
+    parser.add_argument("--package", metavar="DIR",
+                        help="an existing package from //tools:package -- //:weft --out DIR")
     parser.add_argument("--bazel", default=str(harness.ROOT / "bazelw"), help="how to call bazel (default ./bazelw)")
     parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
     args = parser.parse_args()

@@ -19,7 +19,8 @@ class Failure(Exception):
 
 def run(command, what, **options):
     """Standard output of a command that must succeed."""
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          **options)
     if done.returncode:
         tail = (done.stderr.strip() or done.stdout.strip()).splitlines()[-12:]
         raise Failure(f"{what} failed:\n  " + "\n  ".join(tail))
@@ -39,8 +40,8 @@ class Side:
 
     def __init__(self, command, environment=None):
         self.command = [str(c) for c in command]
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-                                        env=environment, cwd=ROOT)
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        bufsize=1, env=environment, cwd=ROOT)
 
     def read(self):
         line = self.process.stdout.readline()

@@ -25,15 +25,18 @@ TRAIN_GOALS = {
     ("moe_small", "f32"): 0.70, ("moe_small", "bf16"): 0.25,
     ("resnet", "f32"): 0.80, ("lstm", "f32"): 0.70,
 }
-OPS = ["mul_x1", "mul_x4", "mul_x16", "gelu_mul", "softmax", "layer_norm", "rms_norm_residual", "logsumexp", "sum_over_rows",
-       "transpose_add", "pool_by_amax", "max_pool2d", "avg_pool2d", "index_select_last", "index_select_first", "flip", "roll",
-       "transpose", "columns_by_2", "heads_to_front", "sum_over_columns", "cumsum", "randn"] + [f"matmul_{t}_{n}" for t in ("f32", "bf16") for n in (256, 512, 1024, 2048)]
+OPS = ["mul_x1", "mul_x4", "mul_x16", "gelu_mul", "softmax", "layer_norm", "rms_norm_residual", "logsumexp",
+       "sum_over_rows", "transpose_add", "pool_by_amax", "max_pool2d", "avg_pool2d", "index_select_last",
+       "index_select_first", "flip", "roll", "transpose", "columns_by_2", "heads_to_front", "sum_over_columns",
+       "cumsum", "randn"] + [f"matmul_{t}_{n}" for t in ("f32", "bf16") for n in (256, 512, 1024, 2048)]
 FLEX = [f"{t} {c}{way}" for t in ("f32", "bf16") for way, cs in (
-    ("", ("none", "alibi", "softcap", "causal", "window_256", "documents_300", "prefix_512")), (" backward", ("none", "causal")))
-    for c in cs] + [f"{t} decode {b} {s} {g}{layout}" for t in ("f32", "bf16") for b in ("b1", "b8") for s in ("s4096", "s16384")
-                    for g in ("gqa1", "gqa4", "mqa") for layout in ("", " paged")]
+    ("", ("none", "alibi", "softcap", "causal", "window_256", "documents_300", "prefix_512")),
+    (" backward", ("none", "causal")))
+    for c in cs] + [f"{t} decode {b} {s} {g}{layout}" for t in ("f32", "bf16") for b in ("b1", "b8")
+                    for s in ("s4096", "s16384") for g in ("gqa1", "gqa4", "mqa") for layout in ("", " paged")]
 # Weft as a share of Weft without mods, and (none, causal backward) of PyTorch's scaled_dot_product_attention
-FLEX_GOALS = {"alibi": 1.15, "softcap": 1.4, "causal": 0.6, "window_256": 0.22, "documents_300": 0.22, "prefix_512": 0.65}
+FLEX_GOALS = {"alibi": 1.15, "softcap": 1.4, "causal": 0.6, "window_256": 0.22, "documents_300": 0.22,
+              "prefix_512": 0.65}
 SDPA_GOALS = {"f32 none": 0.9, "bf16 none": 0.7, "f32 causal backward": 0.8}
 EAGER_GOALS = {"add_16": 0.20 / 0.38, "add_16_recording": 0.8}
 
@@ -115,14 +118,15 @@ def train(args, python, programs):
         ["ms", "Weft", "Weft eager", "torch eager", "compile", "Weft/best", "goal", "", "start s", "torch", "compile",
          "RSS MB", "torch", "ratio"],
         [[r["name"], r["weft"], r["weft_eager"], r["torch_eager"], r["torch_compile"], r["ratio"], r["goal"],
-          harness.verdict(r["ratio"], r["goal"]), r["weft_start_s"], r["torch_eager_start_s"], r["torch_compile_start_s"],
-          r["weft_rss_mb"], r["torch_rss_mb"], r["weft_rss_mb"] / r["torch_rss_mb"]] for r in rows])
+          harness.verdict(r["ratio"], r["goal"]), r["weft_start_s"], r["torch_eager_start_s"],
+          r["torch_compile_start_s"], r["weft_rss_mb"], r["torch_rss_mb"],
+          r["weft_rss_mb"] / r["torch_rss_mb"]] for r in rows])
     return rows
 
 
 def in_turn(args, commands, names, unfit=lambda side, name: False):
-    """Yields (name, {side: answers}) of the sides that are not unfit for it, asked in turn. Compiled sides are asked once:
-    compiling is slow enough."""
+    """Yields (name, {side: answers}) of the sides that are not unfit for it, asked in turn. Compiled sides are asked
+    once, because compiling is slow."""
     sides = {n: harness.Side(c, torch_environment()) for n, c in commands.items()}
     try:
         for name in names:
@@ -146,10 +150,12 @@ def ops(args, python, programs):
     if not args.no_compile:
         commands["torch_compile"] = [python, harness.HERE / "pytorch" / "ops.py", "compile"]
     rows = []
-    for name, answers in in_turn(args, commands, OPS, lambda side, name: side == "torch_compile" and name.startswith("matmul")):
+    for name, answers in in_turn(args, commands, OPS,
+                                 lambda side, name: side == "torch_compile" and name.startswith("matmul")):
         ms = {n: harness.median([x["ms"] for x in a]) for n, a in answers.items()}
         rows.append({"name": name, "unit": "ms", **ms, "eager_ratio": ms["weft"] / ms["torch_eager"],
-                     "ratio": min(ms["weft"], ms["weft_compiled"]) / min(ms["torch_eager"], ms.get("torch_compile", 1e9))})
+                     "ratio": min(ms["weft"], ms["weft_compiled"]) /
+                     min(ms["torch_eager"], ms.get("torch_compile", 1e9))})
     harness.print_table(["ms", "Weft eager", "Weft compiled", "torch eager", "compile", "eager/eager", "best/best"],
                         [[r["name"], r["weft"], r["weft_compiled"], r["torch_eager"], r.get("torch_compile"),
                           r["eager_ratio"], r["ratio"]] for r in rows])
@@ -158,7 +164,8 @@ def ops(args, python, programs):
 
 def libtorch_compile(python, source, out):
     """Compiles and links a file against libtorch as an optimised program; returns seconds."""
-    folder = pathlib.Path(harness.run([python, "-c", "import torch; print(torch.__path__[0])"], "finding torch").strip())
+    found = harness.run([python, "-c", "import torch; print(torch.__path__[0])"], "finding torch")
+    folder = pathlib.Path(found.strip())
     lib, include = folder / "lib", folder / "include"
     begin = time.perf_counter()
     harness.run(["g++", "-std=c++20", "-O2", "-DNDEBUG", f"-I{include}", f"-I{include}/torch/csrc/api/include", source,
@@ -184,10 +191,11 @@ def eager(args, python, programs):
                 torch.setdefault(name, []).append(ns)
     for name in weft:
         a, b = harness.median(weft[name]), harness.median(torch[name])
-        rows.append({"name": name, "unit": "ns", "weft": a, "libtorch": b, "ratio": a / b, "goal": EAGER_GOALS.get(name)})
+        rows.append({"name": name, "unit": "ns", "weft": a, "libtorch": b, "ratio": a / b,
+                     "goal": EAGER_GOALS.get(name)})
     harness.print_table(["ns", "Weft", "libtorch", "Weft/libtorch", "goal", ""],
-                        [[r["name"], r["weft"], r["libtorch"], r["ratio"], r["goal"], harness.verdict(r["ratio"], r["goal"])]
-                         for r in rows])
+                        [[r["name"], r["weft"], r["libtorch"], r["ratio"], r["goal"],
+                          harness.verdict(r["ratio"], r["goal"])] for r in rows])
     return rows
 
 
@@ -195,7 +203,8 @@ def daily(args, python, programs):
     say("\nThe daily loop: a user's one C++ file")
     with tempfile.TemporaryDirectory(prefix="weft_versus_") as folder:
         work = pathlib.Path(folder)
-        package = pathlib.Path(args.package).resolve() if args.package else daily_loop.make_package(args.bazel, work / "package")
+        package = (pathlib.Path(args.package).resolve() if args.package else
+                   daily_loop.make_package(args.bazel, work / "package"))
         weft = daily_loop.measure(package, work)
         seconds, lib = libtorch_compile(python, harness.HERE / "pytorch" / "daily_loop.cc", work / "torch_loop")
         first, add = harness.run_daily_loop(work / "torch_loop", 3)
@@ -210,8 +219,8 @@ def daily(args, python, programs):
 
 
 def flex(args, python, programs):
-    say("\nFlexAttention, B1 H8 S2048 D64 (backward: with forward; decode: one query of 8 heads, D128; x bound: time in "
-        "units of reading the same bytes)")
+    say("\nFlexAttention, B1 H8 S2048 D64 (backward: with forward; decode: one query of 8 heads, D128; x bound: time "
+        "in units of reading the same bytes)")
     script = harness.HERE / "pytorch" / "flex.py"
     commands = {"weft": [programs["flex"], "--serve"], "torch_sdpa": [python, script, "sdpa"]}
     if not args.no_compile:
@@ -237,13 +246,15 @@ def flex(args, python, programs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"{', '.join(GROUPS)}; all by default")
-    parser.add_argument("--venv", default="~/.cache/weft/bench-venv", metavar="DIR", help="PyTorch's virtual environment")
+    parser.add_argument("--venv", default="~/.cache/weft/bench-venv", metavar="DIR",
+                        help="PyTorch's virtual environment")
     parser.add_argument("--bazel", default=str(harness.ROOT / "bazelw"), help="how to call bazel (default ./bazelw)")
     parser.add_argument("--package", metavar="DIR", help="a package of //:weft made earlier, for the daily loop")
     parser.add_argument("--only", default="", help="only training steps and ops whose names contain this")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side (default 3)")
     parser.add_argument("--seconds", type=float, default=16, help="time for each side of a training step (default 16)")
-    parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which takes minutes to compile")
+    parser.add_argument("--no-compile", action="store_true",
+                        help="without torch.compile, which takes minutes to compile")
     parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
     args = parser.parse_args()
     groups = args.groups or GROUPS
@@ -251,14 +262,16 @@ def main():
         if g not in GROUPS:
             parser.error(f"no group {g}; there are {', '.join(GROUPS)}")
     python = python_with_torch(args.venv)
-    names = [n for n, g in (("train_step", "train"), ("ops", "ops"), ("flex", "flex"), ("eager_overhead", "eager")) if g in groups]
+    names = [n for n, g in (("train_step", "train"), ("ops", "ops"), ("flex", "flex"), ("eager_overhead", "eager"))
+             if g in groups]
     programs = dict(zip(names, harness.build(args.bazel, *[f"//tools/bench:{n}" for n in names]))) if names else {}
     result = {"machine": harness.machine(),
               "torch": harness.run([python, "-c", "import torch; print(torch.__version__)"], "importing torch").strip()}
     say(f"{result['machine']}, torch {result['torch']}")
     for g in groups:
         result.setdefault("busy_before", {})[g] = harness.warn_if_busy()
-        result[g] = {"train": train, "ops": ops, "flex": flex, "eager": eager, "daily": daily}[g](args, python, programs)
+        run = {"train": train, "ops": ops, "flex": flex, "eager": eager, "daily": daily}[g]
+        result[g] = run(args, python, programs)
         harness.write_json(args.json, result)
 
 

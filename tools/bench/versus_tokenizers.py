@@ -37,7 +37,8 @@ def tiktoken_of(config):
     if pre["type"] != "ByteLevel" or not pre.get("use_regex", True):
         return None
     table = byte_of_character()
-    ranks = {bytes(table[c] for c in t): i for t, i in vocab.items() if all(c in table for c in t) and not t.startswith("<|")}
+    ranks = {bytes(table[c] for c in t): i for t, i in vocab.items()
+             if all(c in table for c in t) and not t.startswith("<|")}
     return tiktoken.Encoding("file", pat_str=GPT2, mergeable_ranks=ranks, special_tokens={})
 
 
@@ -66,7 +67,8 @@ def main():
         "^ x 10^6": "^" * 10**6,
     }
     program = pathlib.Path(os.environ.get("WEFT_TOKENIZE", ROOT / "out/bin/tools/bench/tokenize"))
-    print("| text | Weft s | MB/s | tiktoken s | tokenizers s | x tiktoken | x tokenizers |\n|---|---|---|---|---|---|---|")
+    print("| text | Weft s | MB/s | tiktoken s | tokenizers s | x tiktoken | x tokenizers |\n"
+          "|---|---|---|---|---|---|---|")
     for name, text in texts.items():
         with tempfile.NamedTemporaryFile("w") as file:
             file.write(text)

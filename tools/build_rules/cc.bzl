@@ -32,7 +32,7 @@ def _with_flags(kwargs, standard_headers):
     return kwargs
 
 def cc_library(standard_headers = True, **kwargs):
-    """A C++ library. Kernels say standard_headers = False: their instruction sets differ from the precompiled header's."""
+    """A C++ library. Kernels say standard_headers = False: their instruction set is not the precompiled header's."""
     _cc_library(**_with_flags(kwargs, standard_headers))
 
 def cc_binary(standard_headers = True, **kwargs):

@@ -46,11 +46,14 @@ def _precompiled_header_impl(ctx):
     return [DefaultInfo(files = depset([header, compiled]))]
 
 precompiled_header = rule(
-    doc = "Compiles `src` with the flags of the build to OUT.gch; OUT, beside it, is `src` for what compiles with other flags.",
+    doc = "Compiles `src` with the flags of the build to OUT.gch. OUT, beside it, is `src` for files with other flags.",
     implementation = _precompiled_header_impl,
     attrs = {
         "src": attr.label(allow_single_file = True, mandatory = True),
-        "out": attr.string(mandatory = True, doc = "A path that no source has: g++ takes OUT.gch from the folder where it finds OUT."),
+        "out": attr.string(
+            mandatory = True,
+            doc = "A path that no source has: g++ takes OUT.gch from the folder where it finds OUT.",
+        ),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     fragments = ["cpp"],

@@ -1,4 +1,4 @@
-"""version_of(name, file): the repository @NAME, whose version.bzl defines VERSION, a number that follows the text of `file`."""
+"""version_of(name, file): the repository @NAME, whose version.bzl defines VERSION, a number from the text of `file`."""
 
 def _version_of(rctx):
     rctx.file("BUILD")

@@ -299,7 +299,8 @@ def part_mpirun():
     need("openmpi-bin", "mpirun")
     network = Network("mpirun")
     three_runs("mpirun", network, lambda c: ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *c],
-               (137, r"(?s)rank 1 \(pid PID\) has died.*process rank 1 .* exited on signal 9", all_lines), (1, OTHER_LR, all_lines))
+               (137, r"(?s)rank 1 \(pid PID\) has died.*process rank 1 .* exited on signal 9", all_lines),
+               (1, OTHER_LR, all_lines))
     network.remove()
 
 
@@ -334,7 +335,8 @@ def part_slurm():
             check(False, "slurm: the node does not become idle", e)
             raise Skip("Slurm does not start") from e
         three_runs("slurm", network, lambda c: ["srun", "-n", "2", "--kill-on-bad-exit=0", *c],
-                   (137, r"(?s)rank 1 \(pid PID\) has died.*task 1: Killed|task 1: Killed.*rank 1 \(pid PID\) has died", all_lines),
+                   (137, r"(?s)rank 1 \(pid PID\) has died.*task 1: Killed|"
+                    r"task 1: Killed.*rank 1 \(pid PID\) has died", all_lines),
                    (1, OTHER_LR, all_lines))
         # A launcher in each task would start two jobs.
         job = Job("slurm launch", [["srun", "-n", "2", LAUNCH, "--nproc", "2", *trainer(folder / "nested.jsonl")]],
@@ -514,8 +516,9 @@ def main():
         os.environ["LAUNCHERS_INSIDE"] = "0"
         if os.geteuid() == 0 and subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL).returncode == 0:
             os.environ["LAUNCHERS_INSIDE"] = "1"
-            os.execvp(apart[0], [*apart, "sh", "-c", 'mkdir -p /run/netns && mount -t tmpfs none /run/netns && mount -t tmpfs none /dev/shm && exec "$@"', "sh", sys.executable,
-                                 *sys.argv])
+            script = ("mkdir -p /run/netns && mount -t tmpfs none /run/netns && mount -t tmpfs none /dev/shm && "
+                      'exec "$@"')
+            os.execvp(apart[0], [*apart, "sh", "-c", script, "sh", sys.executable, *sys.argv])
         os.execv(sys.executable, [sys.executable, *sys.argv])
     TRAIN, LAUNCH, DIAGNOSE = (pathlib.Path(os.environ["LAUNCHERS_BINARIES"], p[2:].replace(":", "/")).resolve()
                                for p in programs)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """summary.py (TESTLOGS STATUS)...: counts the test cases in all test.xml files; prints `N passed, N failed, N skipped`.
 
-STATUS is the exit code of `bazel test`, or `stopped` if a run may end early. If it is another code than 0 and no test case
-failed, the build or a test's process failed, which counts as one failure. Exits with 0 only if nothing failed and tests
-passed in each run; a stopped run may have none.
+STATUS is the exit code of `bazel test`, or `stopped` if a run may end early. If it is another code than 0 and no test
+case failed, the build or a test's process failed, which counts as one failure. Exits with 0 only if nothing failed and
+tests passed in each run; a stopped run may have none.
 """
 import pathlib
 import sys

@@ -19,7 +19,8 @@ def main():
     pattern, flags = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("//...", [])
 
     def bazel(*args):
-        run = subprocess.run([root / "bazelw", *args], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        run = subprocess.run([root / "bazelw", *args], cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True)
         if run.returncode:
             sys.exit(run.stderr + "compdb: bazel " + args[0] + " failed")
         return run.stdout

@@ -30,7 +30,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     families = sorted(path.parent.name for path in ROOT.glob("models/*/model.h"))
     parser.add_argument("models", nargs="*", default=families, metavar="MODEL", help="all by default")
-    parser.add_argument("--venv", default="~/.cache/weft/onnxruntime-venv", metavar="DIR", help="the virtual environment")
+    parser.add_argument("--venv", default="~/.cache/weft/onnxruntime-venv", metavar="DIR",
+                        help="the virtual environment")
     parser.add_argument("--graph", metavar="FILE", help="the graph program, if it is built already")
     args = parser.parse_args()
     python = python_with("onnxruntime", args.venv, ROOT / "tools" / "graph" / "requirements.txt")
@@ -43,7 +44,8 @@ def main():
         for weights in ("inline", "external"):
             with tempfile.TemporaryDirectory() as folder:
                 subprocess.run([graph, f"--model={model}", "--format=onnx", "--batch_size=2", f"--weights={weights}",
-                                f"--out={folder}/model.onnx", f"--example={folder}"], check=True, stdout=subprocess.DEVNULL)
+                                f"--out={folder}/model.onnx", f"--example={folder}"], check=True,
+                               stdout=subprocess.DEVNULL)
                 out = subprocess.run([python, "-c", COMPARE, folder], check=True, stdout=subprocess.PIPE, text=True)
             difference = float(out.stdout)
             failed |= not difference <= LIMIT

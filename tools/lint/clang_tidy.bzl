@@ -6,7 +6,11 @@ std::source_location).
 
 def _flags(context):
     flags = ["-D" + d for d in context.defines.to_list() + context.local_defines.to_list()]
-    for option, folders in [("-iquote", context.quote_includes), ("-I", context.includes), ("-isystem", context.system_includes)]:
+    for option, folders in [
+        ("-iquote", context.quote_includes),
+        ("-I", context.includes),
+        ("-isystem", context.system_includes),
+    ]:
         for folder in folders.to_list():
             flags += [option, folder]
     return flags
@@ -26,7 +30,8 @@ report=$1; shift
 command -v clang-tidy-16 >/dev/null || { echo "clang-tidy-16 is missing: apt-get install clang-tidy-16" >&2; exit 1; }
 clang-tidy-16 --quiet --config-file=.clang-tidy --warnings-as-errors='*' "$@" >"$report" 2>"$report.err" ||
   { sed "s|$PWD/||g" "$report"; grep 'error:' "$report.err"; exit 1; }""",
-            arguments = [report.path, source.path, "--", "-std=c++20", "-march=x86-64-v2"] + _flags(context) + ctx.rule.attr.copts,
+            arguments = [report.path, source.path, "--", "-std=c++20", "-march=x86-64-v2"] + _flags(context) +
+                        ctx.rule.attr.copts,
             inputs = depset([source] + ctx.files._config, transitive = [context.headers]),
             outputs = [report],
             mnemonic = "ClangTidy",

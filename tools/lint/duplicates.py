@@ -6,9 +6,9 @@ RUN = 6  # lines, without comments, includes and lines of braces
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|[A-Za-z_]\w*|\d[\w.\']*|\S')
 SKIPPED = re.compile(r"(//|#|\*|using |namespace |import |from |load\(|\"\"\")")
 KEYWORDS = frozenset(
-    "auto bool break case char class const constexpr continue def do double elif else enum explicit extern float for if "
-    "in inline int int64_t not operator private public return sizeof static std string struct switch template this throw "
-    "typename using virtual void while".split())
+    "auto bool break case char class const constexpr continue def do double elif else enum explicit extern float for "
+    "if in inline int int64_t not operator private public return sizeof static std string struct switch template this "
+    "throw typename using virtual void while".split())
 
 
 def lines_of(text):

@@ -45,7 +45,9 @@ def pieces(path, text):
             start = text[text.rfind("\n", 0, match.start()) + 1:match.start()].strip()
             for n, line in enumerate(token.splitlines(), first):
                 start = start or re.match(r"/+(?:  | *- )", line)
-                yield n, line.strip().lstrip("/*< ").strip('"'), token[:3 if token[0] == "/" else 1], start
+                words = line.strip().lstrip("/*< ")
+                # A quotation at the end of a comment keeps its mark.
+                yield (n, words, token[:3], start) if token[0] == "/" else (n, words.strip('"'), token[0], start)
                 start = ""
     elif path.endswith(".py"):
         try:

@@ -95,7 +95,8 @@ def main():
            if kind(path) == 0 and not path.endswith("BUILD") and not path.startswith("third_party/")}
     pairs = duplicates.find(own)
     exact = sum(p[0] for p in pairs)
-    print(f"pairs of {duplicates.RUN} or more shared lines: {exact} exact, {len(pairs) - exact} but for names and numbers")
+    print(f"pairs of {duplicates.RUN} or more shared lines: {exact} exact, "
+          f"{len(pairs) - exact} but for names and numbers")
     if args.list:
         for same, count, a, b in pairs:
             print(f"  {'exact' if same else 'shape'} {count:4}  {a[0]}:{a[1]}  {b[0]}:{b[1]}")

@@ -11,14 +11,16 @@ STEP = ["--config", "moe_tiny", "--batch_size", "2", "--seq_len", "16", "--round
 
 BAD = [
     (["--set", "route=uneven"], "--set: field 'route' is 'uneven'; need learned, balanced, zipf:S"),
-    (["--set", "capcity_factor=1"], "--set: no field 'capcity_factor' (did you mean capacity_factor?); need one of aux_loss"),
+    (["--set", "capcity_factor=1"],
+     "--set: no field 'capcity_factor' (did you mean capacity_factor?); need one of aux_loss"),
     (["--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
     (["--ranks", "4"], "--ranks is a flag of --load and --layouts; this is the study of the gap"),
     (["--load", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
     (["--layouts", "--ranks", "3"], "--ranks is 3; need a divisor of the 8 experts"),
     (["--layouts", "--load"], "--load and --layouts exclude each other"),
     (["--load", "--mesh", "ep2"], "--mesh is a flag of the study of the gap and --remedies; this is --load"),
-    (["--load", "--set", "layers=2"], "--set is a flag of the study of the gap, --layouts and --remedies; this is --load"),
+    (["--load", "--set", "layers=2"],
+     "--set is a flag of the study of the gap, --layouts and --remedies; this is --load"),
     (["--remedies", "--config", "gpt_tiny"], "--config is 'gpt_tiny'; need one of"),
     (["--set", "capacity_factor=-1"], "--set: field 'capacity_factor' is '-1'; need a number, 0 or more"),
     (["--rounds", "0"], "--rounds"),

@@ -119,7 +119,8 @@ function drawSchedules({p, m, chosen}) {
 /// Lines over whole numbers: series are {name, points: [[x, y], ...]}; `at` is marked.
 function lineChart(series, {most, top, label, at}) {
   const width = 900, height = 260, left = 50, right = 190, bottom = 34;
-  const x = (v) => left + (width - left - right) * v / most, y = (v) => height - bottom - (height - bottom - 8) * v / top;
+  const x = (v) => left + (width - left - right) * v / most;
+  const y = (v) => height - bottom - (height - bottom - 8) * v / top;
   let s = `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${label}">`;
   for (let k = 0; k <= 5; ++k) {
     const v = top * k / 5;
@@ -135,8 +136,9 @@ function lineChart(series, {most, top, label, at}) {
   series.forEach(({name, points}, i) => {
     const style = `stroke="${STROKES[i % 7]}" stroke-width="2" stroke-dasharray="${DASHES[i % 7]}" fill="none"`;
     s += `<polyline points="${points.map(([a, b]) => `${x(a)},${y(b)}`).join(' ')}" ${style}/>`;
-    s += `<line x1="${width - right + 10}" x2="${width - right + 40}" y1="${16 + 18 * i}" y2="${16 + 18 * i}" ${style}/>`
-       + `<text x="${width - right + 46}" y="${20 + 18 * i}">${name}</text>`;
+    const row = 16 + 18 * i;
+    s += `<line x1="${width - right + 10}" x2="${width - right + 40}" y1="${row}" y2="${row}" ${style}/>`
+       + `<text x="${width - right + 46}" y="${row + 4}">${name}</text>`;
   });
   return s + '</svg>';
 }
@@ -151,7 +153,8 @@ function drawEfficiency({p, m, chosen}) {
     }
     return {name: s.name, points};
   });
-  byName('efficiency').innerHTML = lineChart(series, {most: data.most_microbatches, top: 1, label: 'microbatches', at: m});
+  byName('efficiency').innerHTML =
+    lineChart(series, {most: data.most_microbatches, top: 1, label: 'microbatches', at: m});
 }
 
 function drawBatch({p, batch, gpus, chosen}) {

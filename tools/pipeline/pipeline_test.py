@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""pipeline: figures of the schedules (vectors V9 and V42 to V48), the page's tables, and one line for each bad input."""
+"""pipeline: figures of the schedules (vectors V9 and V42 to V48), tables of the page, one line for each bad input."""
 import base64
 import gzip
 import json
@@ -103,7 +103,8 @@ def main():
         check("rank 3  " in out and "F0 " in out and "zb_2p" in out, "text", out)
         check(open(chart, encoding="utf-8").read().count("<g transform") >= 9, "svg", "has too few panels")
         text = open(page, encoding="utf-8").read()
-        check("/*SCRIPT*/" not in text and "http://" not in text.replace("http://www.w3.org", ""), "page", "asks a host")
+        check("/*SCRIPT*/" not in text and "http://" not in text.replace("http://www.w3.org", ""), "page",
+              "asks a host")
         packed = re.search(r'<script id="data"[^>]*>([^<]*)<', text)[1]
         shown = json.loads(gzip.decompress(base64.b64decode(packed)))
         for stages, microbatches in ((4, 8), (1, 1), (3, 7), (16, 64)):
@@ -114,8 +115,8 @@ def main():
                 check((makespan, bubble, own, peak) ==
                       (one["step"], one["bubble"], one["own"], one["activations"]), one["name"], makespan)
                 for rank, row in zip(one["ranks"], ranks.split(" "), strict=True):
-                    for a, (kind, chunk, begin, end) in zip(rank["actions"], decode(row, shown["times"], found["chunks"]),
-                                                            strict=True):
+                    decoded = decode(row, shown["times"], found["chunks"])
+                    for a, (kind, chunk, begin, end) in zip(rank["actions"], decoded, strict=True):
                         check(kind == a["kind"] and chunk == a["stage"] // stages and abs(begin - a["begin"]) < 1e-4 and
                               abs(end - a["end"]) < 1e-4, f"{one['name']} {stages} {microbatches}", a)
         exists = [bool(t) for t in shown["schedules"][6]["tables"][3]]

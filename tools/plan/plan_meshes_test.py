@@ -107,7 +107,8 @@ def main():
             json.dump({"like": "cpu", "memory": 3e7}, f)
         code, out, err = run(["--model", "llama_shakespeare", "--gpu", own, "--dtype", "f32", "--gpus", "4", "--batch",
                               "4", "--mesh", "pp4", "--save_plan", plan], folder)
-        check(code == 0 and "the best plan computes layers again" in out and "pipeline 1f1b" in read(plan), "saved", out)
+        check(code == 0 and "the best plan computes layers again" in out and "pipeline 1f1b" in read(plan),
+              "saved", out)
 
         # Changes in the machine's file that are not rates.
         for text, part in [({"like": "h100-sxm", "memory": 80}, '"memory" is 80; need bytes, such as 80e9'),

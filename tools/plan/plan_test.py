@@ -16,7 +16,8 @@ BAD = [
     (["--what_if", "context=100"], "--what_if: context is 100; need more than the generated tokens, 1024"),
     (["--what_if", "context="], "--what_if: got 'context='"),
     (["--what_if", "kv_heads=3"], "--what_if: kv_heads is 3; need a divisor of heads, 32"),
-    (["--what_if", "seq=8192"], "--what_if: got 'seq=8192'; with --inference, need kv_heads=1,8,H or context=8192,32768"),
+    (["--what_if", "seq=8192"],
+     "--what_if: got 'seq=8192'; with --inference, need kv_heads=1,8,H or context=8192,32768"),
     (["--what_if", "8"], "--what_if: got '8'"),
     (["--timeline", "x.html"], "--timeline"),
 ]

@@ -16,7 +16,8 @@ GOOD = [
     (["--nodes", "1"], ["1 node, 10 failures"]),
     (["--nodes", "1000000000"], ["every 8.64 ms        0.00%               -            -\n"]),
     (["--interval", "1e9"], ["a checkpoint every 1.16e+04 d        0.00%               -            -\n"]),
-    (["--train_flops", "1e25", "--gpus", "1000000000"], ["restart all         0.00%        never          -          -\n"]),
+    (["--train_flops", "1e25", "--gpus", "1000000000"],
+     ["restart all         0.00%        never          -          -\n"]),
     (["--train_flops", "1e24", "--gpus", "4"], ["4 GPUs (1 node)"]),
     (["--train_flops", "1e24", "--gpus", "9"], ["9 GPUs (2 nodes)"]),
     (["--train_flops", "1e24"], ["14.5 d", "1.39e+06", "72.3"]),
@@ -25,7 +26,8 @@ GOOD = [
     (["--diloco", "--jitter", "0.1"], ["there is no closed form"]),
     (["--latency_wall"], ["at least 12 ms", "3.33 h"]),
     (["--tp_wall", "--gpu", "gb200"], ["nodes of 72"]),
-    (["--tp_wall"], ["134 MB", "841 us", "16   network", "Up to tp 8 a GPU's share is 70.0% or more, and under it beyond"]),
+    (["--tp_wall"],
+     ["134 MB", "841 us", "16   network", "Up to tp 8 a GPU's share is 70.0% or more, and under it beyond"]),
 ]
 
 # Arguments, and a part of the error.
@@ -41,7 +43,8 @@ BAD = [
     (["--diloco", "--nodes", "5"], "--nodes is a flag of the study of failures; this is --diloco"),
     (["--latency_wall", "--seed", "5"], "this is --latency_wall"),
     (["--diloco", "--overlap_steps", "11"], "--overlap_steps is 11; need 10 or less"),
-    (["--diloco", "--overlap_steps", "0", "--fragments", "1000"], "--fragments is 1000; need at most 100, the --inner_st"),
+    (["--diloco", "--overlap_steps", "0", "--fragments", "1000"],
+     "--fragments is 1000; need at most 100, the --inner_st"),
     (["--diloco", "--replicas", "2.5"], "--replicas: got '2.5'; need a whole number from 2 to 1000000"),
     (["--nodes", "0.5"], "--nodes"),
     (["--diloco", "--overlap_steps", "0.5"], "--overlap_steps: got '0.5'; need a whole number"),

@@ -3,8 +3,8 @@
 
     pip install tokenizers xxhash; python models/testing/hf/make_tokenizers.py
 
-tokenizers_test makes the same texts from texts.json and the seed. A block of 100 texts has one XXH3 of all ids (each text:
-their count, then the ids, as i32) and one of the decoded texts.
+tokenizers_test makes the same texts from texts.json and the seed. A block of 100 texts has one XXH3 of all ids (each
+text: their count, then the ids, as i32) and one of the decoded texts.
 """
 import gzip
 import json

@@ -130,7 +130,8 @@ class ResNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.norm = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64)
-        shapes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+        shapes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
+                  (512, 512, 1)]
         self.blocks = nn.Sequential(*(ResBlock(*s) for s in shapes))
         self.head = nn.Linear(512, 10)
 

@@ -108,7 +108,10 @@ def of_kind(kind, v):
     import torch
     integer = isinstance(v, int) and not isinstance(v, bool)
     number = isinstance(v, (int, float))
-    every = lambda t: isinstance(v, (list, tuple)) and all(isinstance(e, t) and not isinstance(e, bool) for e in v)  # noqa: E731
+
+    def every(t):
+        return isinstance(v, (list, tuple)) and all(isinstance(e, t) and not isinstance(e, bool) for e in v)
+
     if isinstance(v, torch.Tensor):
         return kind in "TA" and not v.is_complex() and v.layout == torch.strided
     if kind.startswith('"'):

@@ -19,13 +19,15 @@ class Fixed(datetime.datetime):
         return cls(2026, 11, 29, 12, 30, 0)
 
 
-CALL = {"id": "call1", "type": "function", "function": {"name": "weather", "arguments": {"town": "Rome", "days": [3, 4]}}}
+CALL = {"id": "call1", "type": "function",
+        "function": {"name": "weather", "arguments": {"town": "Rome", "days": [3, 4]}}}
 PROPERTIES = {
     "town": {"type": "string", "description": "<name>"},
     "days": {"items": {"type": "integer"}, "default": [1]},
     "unit": {"enum": ["c", "f"]},
 }
-TOOL = {"name": "weather", "description": "Weather of a town.", "parameters": {"type": "object", "properties": PROPERTIES, "required": ["town"]}}
+TOOL = {"name": "weather", "description": "Weather of a town.",
+        "parameters": {"type": "object", "properties": PROPERTIES, "required": ["town"]}}
 MESSAGES = [
     [{"role": "user", "content": "Hello <|end|>\n \u00e9 \U0001f600"}],
     [
