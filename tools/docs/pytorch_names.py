@@ -7,8 +7,8 @@ import sys
 PAGE = """# From PyTorch's names to Weft's
 
 This page lists the Weft spelling of PyTorch's names. It is generated from docs/pytorch_names.txt, and a test compiles
-and runs each expression. [tutorial.md](tutorial.md) explains compiled functions, gradients and state. Values and gradients
-are compared with PyTorch 2.15; "as in PyTorch" means this version.
+and runs each expression. [tutorial.md](tutorial.md) explains compiled functions, gradients and state. Values and
+gradients are compared with PyTorch 2.15; "as in PyTorch" means this version.
 
 Arguments mostly have PyTorch's order and defaults; the headers explain them. The rules of spelling:
 
