@@ -260,23 +260,31 @@ TEST_F(Parts, AFailingCallIsOneSentenceAndLeavesNothing) {
                     "not supported); need one that does, such as a local disk or NFS"));
 }
 
+// Mounts a file system in memory that this process alone sees. False: this system does not permit it.
+bool mount_for_me(const std::string& folder, const char* options) {
+  const auto user = static_cast<int64_t>(::getuid()), group = static_cast<int64_t>(::getgid());
+  if (::unshare(CLONE_NEWNS) != 0) {  // root alone may
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    const std::pair<const char*, std::string> ids[] = {
+        {"setgroups", "deny"}, {"uid_map", str_cat("0 ", user, " 1")}, {"gid_map", str_cat("0 ", group, " 1")}};
+    for (const auto& [name, text] : ids) {
+      const int fd = ::open(str_cat("/proc/self/", name).c_str(), O_WRONLY);
+      if (::write(fd, text.data(), text.size()) < 0) return false;
+      ::close(fd);
+    }
+  }
+  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("none", folder.c_str(), "tmpfs", 0, options) == 0;
+}
+
 // A store to a mapping of a full disk would end the process by SIGBUS.
 TEST_F(Parts, AFullDiskIsNoSignal) {
   const Halves h(2000);  // 3 MB
   const std::string folder = fresh(false);
   const pid_t child = ::fork();
   if (child == 0) {
-    const std::string user = str_cat("0 ", static_cast<int64_t>(::getuid()), " 1");
-    if (::unshare(CLONE_NEWNS) != 0) {  // only root may
-      if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ::_exit(77);
-      const int map = ::open("/proc/self/uid_map", O_WRONLY);
-      if (::write(map, user.data(), user.size()) < 0) ::_exit(77);
-    }
-    // Mounts of this process alone.
-    if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
-    if (::mount("none", folder.c_str(), "tmpfs", 0, "size=1m") != 0) ::_exit(77);
+    if (!mount_for_me(folder, "size=1m")) ::_exit(77);
     const std::string text = error_of([&] { written(*h.layout, folder, h.parts, true); });
-    std::fprintf(stderr, "%s\n", text.c_str());
     ::_exit(text == str_cat("cannot write '", folder, "/m.safetensors': No space left on device") &&
                     list_folder(folder).empty()
                 ? 0
