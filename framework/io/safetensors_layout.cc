@@ -73,7 +73,7 @@ SafetensorsLayout::SafetensorsLayout(const std::string& path, std::span<const Te
   }
   if (files_.size() == 1) return;
   Json map = Json::object();
-  for (const Placed& t : tensors_) map[t.info.name] = base_name(files_[t.file].path);
+  for (const PlacedTensor& t : tensors_) map[t.info.name] = base_name(files_[t.file].path);
   index_path_ = path + ".index.json";
   index_ = write_json(Json{{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}}, 2) + "\n";
 }
@@ -104,7 +104,7 @@ std::string SafetensorsLayout::header(size_t file, std::span<const uint32_t> che
   const File& f = files_[file];
   Json tables = Json::object();
   for (const size_t i : f.tensors) {
-    const Placed& t = tensors_[i];
+    const PlacedTensor& t = tensors_[i];
     std::string digits;
     for (int64_t b = 0; b < blocks_of(t.info.nbytes()); ++b)
       digits += hex64(checksums[t.first_block + static_cast<size_t>(b)]).substr(8);

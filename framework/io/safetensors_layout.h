@@ -21,7 +21,7 @@ struct TensorEntry {
 class SafetensorsLayout {
  public:
   /// A tensor, its file, and its blocks of 4 MiB with one checksum each: numbers `first_block` and following of all.
-  struct Placed {
+  struct PlacedTensor {
     TensorInfo info;
     size_t file = 0, first_block = 0;
   };
@@ -33,7 +33,7 @@ class SafetensorsLayout {
                     int64_t max_file_bytes = std::numeric_limits<int64_t>::max());
 
   /// In the given order.
-  const std::vector<Placed>& tensors() const { return tensors_; }
+  const std::vector<PlacedTensor>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
   const std::string& path(size_t file) const { return files_[file].path; }
   /// Bytes of a file.
@@ -55,7 +55,7 @@ class SafetensorsLayout {
   };
   void place(File& file, size_t number);
 
-  std::vector<Placed> tensors_;
+  std::vector<PlacedTensor> tensors_;
   std::vector<File> files_;
   size_t blocks_ = 0;
   std::string index_path_, index_;

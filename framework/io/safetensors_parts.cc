@@ -97,7 +97,7 @@ class WrittenMapping {
 };
 
 // Bytes of a tensor from position `at`.
-struct Range {
+struct ByteRange {
   int64_t at = 0;
   std::span<const std::byte> bytes;
   int64_t end() const { return at + std::ssize(bytes); }
@@ -107,17 +107,17 @@ struct Range {
 struct BlockPart {
   size_t tensor = 0, block = 0;  // numbers in the layout
   int64_t end = 0;               // of the block, in the tensor
-  std::vector<Range> ranges;
+  std::vector<ByteRange> ranges;
 };
 
 // Sorts ranges and joins neighbours, whose bytes then are in `memory`.
-void join_neighbours(std::vector<Range>& ranges, std::vector<std::byte>& memory) {
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.at < b.at; });
+void join_neighbours(std::vector<ByteRange>& ranges, std::vector<std::byte>& memory) {
+  std::sort(ranges.begin(), ranges.end(), [](const ByteRange& a, const ByteRange& b) { return a.at < b.at; });
   size_t count = 0, used = 0;  // bytes of `memory`
   for (size_t i = 0, last; i < ranges.size(); i = last) {
     for (last = i + 1; last < ranges.size() && ranges[last].at == ranges[last - 1].end();) ++last;
     WEFT_BUG_IF(last < ranges.size() && ranges[last].at < ranges[last - 1].end(), "pieces of a tensor overlap");
-    Range joined = ranges[i];
+    ByteRange joined = ranges[i];
     if (last > i + 1) {
       memory.resize(kBlock);
       joined.bytes = {memory.data() + used, static_cast<size_t>(ranges[last - 1].end() - joined.at)};
@@ -131,15 +131,15 @@ void join_neighbours(std::vector<Range>& ranges, std::vector<std::byte>& memory)
 
 // Writes a part of a block to its file, where the tensor begins at `begin`. Returns its share in the checksum.
 uint32_t write_block(BlockPart& block, PartFile& file, int64_t begin, std::vector<std::byte>& memory) {
-  std::vector<Range>& ranges = block.ranges;
+  std::vector<ByteRange>& ranges = block.ranges;
   join_neighbours(ranges, memory);
-  const auto is_short = [](const Range& r) { return std::ssize(r.bytes) < kShort; };
+  const auto is_short = [](const ByteRange& r) { return std::ssize(r.bytes) < kShort; };
   std::optional<WrittenMapping> mapping;
   if (std::count_if(ranges.begin(), ranges.end(), is_short) >= kMany)
     mapping.emplace(file, begin + ranges.front().at, begin + ranges.back().end());
   uint32_t word = 0;
   int64_t at = ranges.front().at;
-  for (const Range& r : ranges) {
+  for (const ByteRange& r : ranges) {
     word = crc32c_combine(word, crc32c_share(r.bytes, 0), r.end() - at);
     at = r.end();
     if (mapping && *mapping && is_short(r))
@@ -181,7 +181,7 @@ std::vector<std::string> SafetensorsFiles::paths() const {
 }
 
 void SafetensorsFiles::commit(std::vector<uint32_t> shares) {
-  for (const SafetensorsLayout::Placed& t : layout_.tensors())
+  for (const SafetensorsLayout::PlacedTensor& t : layout_.tensors())
     for (int64_t begin = 0, b = static_cast<int64_t>(t.first_block); begin < t.info.nbytes(); begin += kBlock, ++b)
       shares[static_cast<size_t>(b)] ^= crc32c_of_zeros(std::min(kBlock, t.info.nbytes() - begin));
   for (size_t f = 0; f < files_.size(); ++f) {
@@ -208,7 +208,7 @@ std::vector<uint32_t> write_parts(const SafetensorsLayout& layout, const std::ve
       std::vector<std::byte> memory;
       for (; i < end; ++i) {
         BlockPart& block = batch[static_cast<size_t>(i)];
-        const SafetensorsLayout::Placed& t = layout.tensors()[block.tensor];
+        const SafetensorsLayout::PlacedTensor& t = layout.tensors()[block.tensor];
         shares[block.block] = write_block(block, *files[t.file], t.info.begin, memory);
       }
     });
@@ -216,7 +216,7 @@ std::vector<uint32_t> write_parts(const SafetensorsLayout& layout, const std::ve
     bytes = 0;
   };
   for (size_t i = 0; i < pieces.size();) {
-    const SafetensorsLayout::Placed& t = layout.tensors()[pieces[i].tensor];
+    const SafetensorsLayout::PlacedTensor& t = layout.tensors()[pieces[i].tensor];
     std::vector<BlockPart> blocks(static_cast<size_t>(blocks_of(t.info.nbytes())));
     for (size_t b = 0; b < blocks.size(); ++b)
       blocks[b] = {
@@ -225,7 +225,7 @@ std::vector<uint32_t> write_parts(const SafetensorsLayout& layout, const std::ve
       add_ranges(pieces[i], t.info, blocks);
     for (BlockPart& block : blocks) {
       if (block.ranges.empty()) continue;
-      for (const Range& r : block.ranges) bytes += std::ssize(r.bytes);
+      for (const ByteRange& r : block.ranges) bytes += std::ssize(r.bytes);
       batch.push_back(std::move(block));
     }
     if (!files[t.file]) files[t.file] = std::make_unique<PartFile>(paths[t.file], one_host);
