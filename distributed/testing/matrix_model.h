@@ -29,7 +29,7 @@ struct MatrixRun {
   std::vector<std::pair<std::string, std::vector<double>>> cells;  // parameters, optimiser state, counts, generator
   std::vector<std::string> planned, actual;     // collectives of the last rank of this process in one step
   int64_t planned_peak = 0, measured_peak = 0;  // peaks of the largest rank
-  // Files of the model and the optimiser: as all processes write them in parts, and as the first one writes whole values.
+  // Files of model and optimiser: as all processes write them in parts, and as the first one writes whole values.
   std::vector<std::string> saved, whole;
 };
 MatrixRun run_case(const MatrixCase& c);

@@ -1,5 +1,5 @@
-// SafetensorsLayout: the place of each byte of a set of safetensors files. It follows from types alone, so the processes
-// of a job compute the same layout, and each writes its part (safetensors_parts.h).
+// SafetensorsLayout: the place of each byte of a set of safetensors files. It follows from types alone, so processes of
+// a job compute the same layout, and each writes its part (safetensors_parts.h).
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -26,9 +26,9 @@ class SafetensorsLayout {
     size_t file = 0, first_block = 0;
   };
   /// `path` is the name or path of the one file. Above `max_file_bytes` of data there are several files
-  /// `STEM-00001-of-00003.safetensors`, where `path` is STEM.safetensors, and an index. Each file begins with the larger
-  /// element types, so that tensors are aligned; otherwise the given order is kept. Throws InvalidArgument, beginning
-  /// with `path`, for a name that the format does not allow, for equal names, and for reserved keys of the metadata.
+  /// `STEM-00001-of-00003.safetensors`, where `path` is STEM.safetensors, and an index. Each file begins with the
+  /// larger element types, so that tensors are aligned; otherwise the given order is kept. Throws InvalidArgument,
+  /// beginning with `path`, for a name that the format does not allow, for equal names, and for reserved metadata.
   SafetensorsLayout(const std::string& path, std::span<const TensorEntry> tensors, const Metadata& metadata,
                     int64_t max_file_bytes = std::numeric_limits<int64_t>::max());
 

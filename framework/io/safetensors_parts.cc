@@ -3,8 +3,8 @@
 //
 // A range below kShort, as tensor parallelism along the last dim gives many, is expensive to write by itself. Many of
 // them in a block are copied to a mapping of the file instead, where this is safe: the processes share the pages (one
-// host, a local file system), and a full disk is an error of fallocate(). Elsewhere a store to the mapping would end the
-// process by SIGBUS; btrfs, for one, may lack space for a page that is allocated already.
+// host, a local file system), and a full disk is an error of fallocate(). Elsewhere a store to a mapping may end the
+// process by SIGBUS: btrfs, for one, may lack space for a page that is allocated already.
 #include "framework/io/safetensors_parts.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // The one writer of safetensors files: SafetensorsFiles makes and commits the files, and write_parts() writes the bytes
-// that a process has. Several processes may write parts of the same files, without locks and without each other's bytes.
+// that a process has. Several processes may write parts of the same files at once, without locks.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
-// The bytes of a set of files do not depend on the parts in which it is written, and are those of a writer that knows the
-// format alone. Files in memory and on a disk, with mappings and without.
+// The bytes of a set of files do not depend on the parts in which it is written, and are those of a writer that knows
+// the format alone. Files in memory and on a disk, with mappings and without.
 #include "framework/io/safetensors_parts.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // SaveInParts: the processes of a job write one set of safetensors files together. Each writes the bytes of its own
 // shards, so none has more than these in memory. The files have the bytes that one device writes.
 //
-// begin() and commit() are collectives: every process calls them, also one whose part has failed, and all throw the same
-// error. Between them, write() may run on another thread, because it holds the values.
+// begin() and commit() are collectives: every process calls them, also one whose part has failed, and all throw the
+// same error. Between them, write() may run on another thread, because it holds the values.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,8 +22,8 @@ class SaveInParts {
   /// `what` names the collectives, as "saving a checkpoint"; errors of values begin with `before`, as "save: ".
   SaveInParts(std::string what, std::string before);
   ~SaveInParts();
-  /// Adds a file with the values of these cells, or several files: as SafetensorsLayout. `path` is relative to the folder
-  /// of begin(), or whole if that is "".
+  /// Adds a file with the values of these cells, or several files: as SafetensorsLayout. `path` is relative to the
+  /// folder of begin(), or whole if that is "".
   void add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
