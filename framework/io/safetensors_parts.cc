@@ -35,15 +35,11 @@ constexpr int kMany = 4;              // short ranges of a block: a mapping is w
 class PartFile {
  public:
   PartFile(const std::string& path, bool one_host) : path_(internal::final_path(path)) {
-    // Without O_RDWR: an NFS client that can read a page may write the whole page, with another host's bytes.
-    fd_ = internal::open_or_fail(path, O_WRONLY, "write", 0);
     struct statfs fs;
-    const bool local = one_host && ::fstatfs(fd_, &fs) == 0 &&
-                       (fs.f_type == TMPFS_MAGIC || fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC);
-    if (!local) return;
-    ::close(fd_);
-    fd_ = internal::open_or_fail(path, O_RDWR, "write", 0);
-    maps_ = true;
+    maps_ = one_host && ::statfs(path.c_str(), &fs) == 0 &&
+            (fs.f_type == TMPFS_MAGIC || fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC);
+    // An NFS client that can read a page may write the whole page, with another host's bytes.
+    fd_ = internal::open_or_fail(path, maps_ ? O_RDWR : O_WRONLY, "write", 0);
   }
   PartFile(const PartFile&) = delete;
   ~PartFile() { ::close(fd_); }
