@@ -32,14 +32,15 @@ struct SaveInParts::Files {
   std::vector<std::string> paths;
   std::vector<Tensor> held;
   std::vector<io::TensorPiece> pieces;  // of `held`
-  int64_t bytes = 0;                    // of `pieces`
-  std::vector<uint32_t> shares;         // after write()
+
+  // Since write().
+  int64_t bytes = 0;  // of this process
+  std::vector<uint32_t> shares;
 
   void hold(size_t tensor, const TensorPart& part, const Tensor& value) {
     const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
     held.push_back((on_host ? value : value.to(Device::cpu())).contiguous());
     pieces.push_back({tensor, part, held.back().view_for_kernel().data});
-    bytes += held.back().type().nbytes();
   }
 };
 
@@ -84,8 +85,8 @@ void SaveInParts::add(const std::string& path, const std::map<std::string, Tenso
   for (const auto& [name, value] : values) all_.back()->values.push_back({name, {}, value});
 }
 
-// Values that are not sharded are written by the first process, as decisions of a program are its. Of ranks with equal
-// shards, the first writes the shards at the beginning of all files, and so on: their parts are of one size.
+// A value that is not sharded is the first process's, as the decisions of a program are. Of n ranks with equal shards,
+// the first one writes the first n-th of all bytes, and so on, so each has an equal part.
 void SaveInParts::hold_values() {
   NoGrad guard;
   const bool first = is_first(internal::job_processes());
@@ -100,7 +101,6 @@ void SaveInParts::hold_values() {
       total += type.nbytes();
     }
     f->layout.emplace(f->path, entries, f->metadata, f->max_file_bytes);
-    f->shares.assign(f->layout->blocks(), 0);
   }
   for (const auto& f : all_) {
     facts_.emplace_back("the number of tensors", str_cat(f->values.size()));
@@ -151,8 +151,10 @@ void SaveInParts::begin(const std::function<std::string()>& folder) {
 void SaveInParts::write() noexcept {
   const JobProcesses* const job = internal::job_processes();
   try {
-    for (const auto& f : all_)
+    for (const auto& f : all_) {
       f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), !job || job->on_one_host());
+      for (const Tensor& t : f->held) f->bytes += t.type().nbytes();
+    }
   } catch (const Error& e) {
     error_ = e;
   } catch (const std::exception& e) {
