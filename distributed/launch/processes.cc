@@ -11,7 +11,6 @@
 #include "framework/base/hash.h"
 #include "framework/base/one_line.h"
 #include "framework/base/origin.h"
-#include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/rank/flight.h"
 #include "framework/dispatch/rank/rank.h"
 
@@ -24,7 +23,7 @@ std::unique_ptr<Processes>& job() {
 }
 
 // Whether all processes are on one host: each writes its host to the store.
-bool on_one_host(Store& store, const std::vector<int>& firsts, int first, Store::Deadline deadline) {
+bool all_on_one_host(Store& store, const std::vector<int>& firsts, int first, Store::Deadline deadline) {
   const auto key = [](int r) { return str_cat("processes/host_of_rank_", r); };
   const std::string mine = internal::own_network();
   store.set(key(first), mine);
@@ -70,7 +69,8 @@ Processes::Processes(Store& store, int size, int first, int count, std::chrono::
   WEFT_CHECK(transport == "auto" || transport == "shared" || transport == "gloo", "processes: got the transport '",
              transport, "'; need auto, shared or gloo");
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  if (transport == "shared" || (transport == "auto" && on_one_host(store, firsts, first, deadline))) {
+  one_host_ = transport == "shared" || all_on_one_host(store, firsts, first, deadline);
+  if (transport != "gloo" && one_host_) {
     SharedWorldOptions options;
     options.timeout = timeout;
     world_ = make_shared_world(store, size, local, options);
@@ -92,7 +92,9 @@ Processes::~Processes() {
 
 Processes* Processes::current() { return job().get(); }
 void Processes::set_current(std::unique_ptr<Processes> next) {
-  weft::internal::set_on_first_process(next ? &Processes::on_first : nullptr);
+  using Job = weft::internal::JobProcesses;
+  weft::internal::set_job_processes(next ? []() -> Job* { return RankContext::current() ? nullptr : current(); }
+                                         : static_cast<Job* (*)()>(nullptr));
   job() = std::move(next);
 }
 
@@ -171,23 +173,43 @@ void Processes::collective(const std::string& what, const std::function<void()>&
   set_purpose("");
 }
 
-void Processes::on_first(const std::string& what, const std::function<void()>& fn) {
-  if (RankContext::current()) return fn();
-  Processes& job = *current();
-  std::string failure;  // a code and a text
+// Calls fn; returns its error as a code and a text, or "".
+static std::string failure_of(const std::function<void()>& fn) {
   try {
-    if (job.process() == 0) {
-      const flight::HostPhase phase(flight::Phase::kCheckpoint);  // the others wait
-      fn();
-    }
+    fn();
   } catch (const Error& e) {
-    failure = str_cat(static_cast<int>(e.code()), " ", e.what());
+    return str_cat(static_cast<int>(e.code()), " ", e.what());
   } catch (const std::exception& e) {
-    failure = str_cat(static_cast<int>(Code::kInternal), " ", e.what());
+    return str_cat(static_cast<int>(Code::kInternal), " ", e.what());
   }
-  job.collective(what, [&] { failure = job.from_first(failure); });
-  if (failure.empty()) return;
-  job.fail_on_all(Error(static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1)));
+  return "";
+}
+
+static Error error_of(const std::string& failure) {
+  return {static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1)};
+}
+
+void Processes::on_first(const std::string& what, const std::function<void()>& fn) {
+  std::string failure;
+  if (process() == 0) {
+    const flight::HostPhase phase(flight::Phase::kCheckpoint);  // the others wait
+    failure = failure_of(fn);
+  }
+  collective(what, [&] { failure = from_first(failure); });
+  if (!failure.empty()) fail_on_all(error_of(failure));
+}
+
+std::vector<std::string> Processes::on_all(const std::string& what, const std::function<std::string()>& fn) {
+  std::string result;
+  const std::string failure = failure_of([&] { result = fn(); });
+  std::vector<std::string> all;
+  collective(what, [&] { all = gather(failure.empty() ? "+" + result : "-" + failure); });
+  for (std::string& text : all) {
+    const bool failed = text[0] == '-';
+    text.erase(0, 1);
+    if (failed) fail_on_all(error_of(text));
+  }
+  return all;
 }
 
 // All processes get this error. A process that ends first would hide it from the others.

@@ -12,11 +12,12 @@
 
 #include "distributed/comm/process_world.h"
 #include "distributed/comm/store.h"
+#include "framework/dispatch/rank/first_process.h"
 #include "framework/tensor/view.h"
 
 namespace weft::dist {
 
-class Processes {
+class Processes final : public weft::internal::JobProcesses {
  public:
   /// Joins a job of `size` ranks; this process has ranks [first, first + count). Returns when all have joined.
   /// `transport` is "shared" (memory of one host), "gloo" (TCP) or "auto": shared memory if all are on one host.
@@ -37,7 +38,8 @@ class Processes {
   int count() const { return count_; }  // number of ranks of each process
   bool owns(int rank) const { return rank >= first_ && rank < first_ + count_; }
   int process_of(int rank) const { return rank / count_; }
-  int process() const { return process_of(first_); }
+  int process() const override { return process_of(first_); }
+  bool on_one_host() const override { return one_host_; }
   ProcessWorld& world() { return *world_; }
 
   /// Copies the data of process `root` into `data` on all processes. A collective.
@@ -49,11 +51,10 @@ class Processes {
   bool from_first(bool mine);
   /// Returns `mine` of each process, by process. A collective.
   std::vector<std::string> gather(const std::string& mine);
-  /// Facts about a process, by name: {"argument 0", "f32[8, 4]"}.
-  using Facts = std::vector<std::pair<std::string, std::string>>;
-  /// If facts differ, throws "NAME is X on rank R and Y on rank S; need NEED" for the first difference, on all
-  /// processes. A collective() that errors name `what`.
-  void check_equal(const std::string& what, const Facts& mine, const std::string& need);
+  // JobProcesses; collective()s.
+  void on_first(const std::string& what, const std::function<void()>& fn) override;
+  std::vector<std::string> on_all(const std::string& what, const std::function<std::string()>& fn) override;
+  void check_equal(const std::string& what, const Facts& mine, const std::string& need) override;
   /// Calls fn, whose collectives all processes must start. If one does not, the errors and the diagnosis of the flight
   /// records say where this process called `what`, such as "reading the sharded parameter 'w'".
   void collective(const std::string& what, const std::function<void()>& fn);
@@ -62,11 +63,10 @@ class Processes {
 
  private:
   const int size_, first_, count_;
+  bool one_host_ = false;
   const std::chrono::nanoseconds timeout_;
   std::unique_ptr<ProcessWorld> world_;
   void run(CommRequest request);
-  /// internal::on_first_process() (framework/dispatch/rank/first_process.h) in a job. A collective().
-  static void on_first(const std::string& what, const std::function<void()>& fn);
   [[noreturn]] void fail_on_all(const Error& cause);
   std::string from(int process, const std::string& mine);
   Ref<Communicator> hosts_;  // communicator of the first ranks of all processes

@@ -114,6 +114,21 @@ Tensor ShardedCell::gather(const Cell& cell) {
   return gathered_;
 }
 
+std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double share) const {
+  if (cell.value.defined() && !gathered(cell.value)) return {};
+  const auto& [mesh, place, rest] = layout_;
+  std::map<int64_t, std::vector<size_t>> holders;  // ranks by coordinate: they have equal shards
+  const Axes axes = rest.split_axes();
+  for (size_t r = 0; r < place.size(); ++r)
+    if (place[r] >= 0) holders[mesh.coordinate(place[r], axes)].push_back(r);
+  Own own{.placement = to_string(mesh, rest), .parts = {}};
+  for (const auto& [coordinate, ranks] : holders) {
+    const size_t r = ranks[static_cast<size_t>(share * static_cast<double>(ranks.size()))];
+    if (is_local(static_cast<int>(r))) own.parts.push_back({part_of(mesh, rest, place[r]), shards[r]->value});
+  }
+  return own;
+}
+
 bool ShardedCell::gathered(const Tensor& value) const {
   return gathered_.defined() && value.get().storage.get() == gathered_.get().storage.get();
 }

@@ -17,7 +17,7 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
               std::vector<Tensor> mine);
 
 /// The shards of a cell. A read of the cell gathers them: between processes, it is a collective.
-class ShardedCell final : public RemoteValue {
+class ShardedCell final : public PartedValue {
  public:
   /// Which ranks have a shard, and which one.
   struct ShardLayout {
@@ -28,6 +28,7 @@ class ShardedCell final : public RemoteValue {
   };
   ShardedCell(ShardLayout layout, const TensorType& type);
   Tensor gather(const Cell& cell) override;
+  std::optional<Own> own_parts(const Cell& cell, double share) const override;
   bool has_layout(const ShardLayout& layout) const { return layout == layout_; }
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "distributed/launch/processes.h"
 #include "distributed/launch/world.h"
+#include "framework/io/file.h"
 
 namespace weft::testing {
 namespace {
@@ -161,6 +163,16 @@ MatrixRun run_case(const MatrixCase& c) {
       for (const dist::PlannedCollective& k : plan.collectives(rank))
         r.planned.push_back(CollectiveRecord{k.kind, k.axes, k.dtype, k.bytes, 0}.to_string());
     });
+  }
+  if (!c.folder.empty()) {
+    const std::string path = c.folder + "/state.safetensors";
+    const auto add = [&](const auto& saved, std::vector<std::string>& files) {
+      save(saved, path);
+      files.push_back(io::read_file(path));
+      if (dist::Processes* const job = dist::Processes::current()) job->barrier();  // the next save replaces the file
+    };
+    add(model, r.saved), add(opt, r.saved);
+    add(model.state_dict(), r.whole), add(opt.state_dict(), r.whole);
   }
   for (auto& [name, p] : model.named_cells()) r.cells.emplace_back(name, values(p.value()));
   for (auto& [name, cell] : opt.named_cells()) r.cells.emplace_back(name, values(cell.value()));

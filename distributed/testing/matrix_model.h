@@ -17,6 +17,7 @@ struct MatrixCase {
   DType dtype = kFloat64;
   int64_t vocab = 264;
   int steps = 3;
+  std::string folder = {};  // where the run saves its state; "": nowhere
   bool one_device() const { return mesh.empty(); }
   /// "dp2,tp2 zero1 cp:ring/headtail dropless f64".
   std::string name() const;
@@ -28,6 +29,8 @@ struct MatrixRun {
   std::vector<std::pair<std::string, std::vector<double>>> cells;  // parameters, optimiser state, counts, generator
   std::vector<std::string> planned, actual;     // collectives of the last rank of this process in one step
   int64_t planned_peak = 0, measured_peak = 0;  // peaks of the largest rank
+  // Files of model and optimiser: as all processes write them in parts, and as the first one writes whole values.
+  std::vector<std::string> saved, whole;
 };
 MatrixRun run_case(const MatrixCase& c);
 

@@ -1,5 +1,5 @@
-// Cases of the equality matrix as processes, over shared memory and over Gloo, and as threads of one process. Bits are
-// equal, and each rank starts the collectives of its plan. The test starts itself:
+// Cases of the equality matrix as processes, over shared memory and over Gloo, and as threads of one process. Bits and
+// saved files are equal, and each rank starts the collectives of its plan. The test starts itself:
 //     processes_test threads|shared|gloo RANKS OUT
 // runs the cases and writes their bits to OUT + "threads", or to OUT + transport + rank. On several hosts a process
 // for each rank is started by hand, with RANK, JOB_STORE and, for the network to use, JOB_ADDRESS or JOB_INTERFACE.
@@ -17,16 +17,19 @@
 #include "distributed/launch/launcher.h"
 #include "distributed/testing/child.h"
 #include "distributed/testing/matrix_model.h"
+#include "framework/base/hash.h"
+#include "framework/io/file.h"
 
 namespace weft::testing {
 namespace {
 
 std::string self;
 
-std::vector<MatrixCase> cases(int ranks) {
+std::vector<MatrixCase> cases(int ranks, const std::string& folder = {}) {
   std::vector<MatrixCase> all;
   const auto add = [&](const char* mesh, dist::Plan plan = {}, double capacity = 0) {
-    all.push_back({.mesh = mesh, .plan = std::move(plan), .capacity = capacity, .dtype = kFloat32, .steps = 2});
+    all.push_back(
+        {.mesh = mesh, .plan = std::move(plan), .capacity = capacity, .dtype = kFloat32, .steps = 2, .folder = folder});
   };
   const auto with = [](int zero, const char* cp, const char* layout, const char* schedule = "1f1b") {
     dist::Plan p;
@@ -79,13 +82,18 @@ std::string text_of(const MatrixCase& c) {
   add("losses", r.losses);
   add("norms", r.norms);
   for (const auto& [name, values] : r.cells) add(name, values);
+  for (const std::string& file : r.saved)
+    text << "  file " << file.size() << " " << std::hex << hash_text(file) << "\n";
+  if (r.saved != r.whole) text << "  other files than of one writer\n";
   if (r.planned != r.actual) text << "  other collectives than planned\n";
   return text.str();
 }
 
 void run_cases(int ranks, const std::string& out) {
   std::ofstream file(out);
-  for (const MatrixCase& c : cases(ranks)) file << text_of(c) << std::flush;
+  const std::string folder = out.substr(0, out.rfind('.')) + ".saved";
+  io::make_folders(folder);
+  for (const MatrixCase& c : cases(ranks, folder)) file << text_of(c) << std::flush;
 }
 
 class Ranks : public ::testing::TestWithParam<int> {};
@@ -99,7 +107,8 @@ TEST_P(Ranks, ProcessesHaveTheBitsOfThreads) {
   };
   ASSERT_EQ(start(1, "threads"), 0);
   const std::string want = content(out + "threads");
-  EXPECT_EQ(want.find("other collectives"), want.npos) << want;
+  EXPECT_EQ(want.find("  other "), want.npos) << want;
+  EXPECT_NE(want.find("  file "), want.npos) << want;
   EXPECT_GT(want.size(), 10000u);
   for (const std::string transport : {"shared", "gloo"}) {
     const std::string flight = str_cat(out, transport, ".flight");

@@ -1,6 +1,7 @@
-// AtomicFile, AtomicFolder and FileLock of file.h. The writer of a temporary holds a lock (flock) on it. The kernel
-// releases the lock when the process ends, so remove_leftovers() can recognise temporaries of dead processes. A
-// temporary folder has its mark (mark.h) beside it from the beginning until it has its final name.
+// AtomicFile, AtomicFolder and FileLock of file.h. The writer of a temporary folder holds a lock (flock) on it. The
+// kernel releases the lock when the process ends, so remove_leftovers() can recognise temporaries of dead processes. A
+// temporary folder has its mark (mark.h) beside it from the beginning until it has its final name. Files with data have
+// no locks: on SMB, a lock on a file refuses the writes of other processes.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -56,7 +57,7 @@ std::string name_before(const std::string& name, std::string_view mark) {
   return unique ? name.substr(0, at) : "";
 }
 
-/// Locks a new temporary; false if a cleaner removed it in between.
+/// Locks a new temporary folder; false if a cleaner removed it in between.
 bool lock_fresh(int fd) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
   struct stat st;
@@ -82,18 +83,6 @@ void sync_tree(const std::string& folder) {
   sync_path(folder, true);
 }
 
-void write_all(int fd, std::span<const std::byte> bytes, int64_t offset, const std::string& path) {
-  // One write() moves at most 2 GiB.
-  constexpr size_t kPiece = size_t{1} << 30;
-  while (!bytes.empty()) {
-    ssize_t n = ::pwrite(fd, bytes.data(), std::min(bytes.size(), kPiece), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) internal::fail(n < 0 ? errno : EIO, "write", path);
-    bytes = bytes.subspan(n);
-    offset += n;
-  }
-}
-
 // Renames to a name that nobody has. Returns an error number, 0 for none. File systems that cannot refuse a name in the
 // same call are asked before it.
 int rename_to_new(const std::string& from, const std::string& to) {
@@ -115,16 +104,28 @@ int rename_as(Existing existing, const std::string& from, const std::string& to)
 
 }  // namespace
 
+void internal::write_all(int fd, std::span<const std::byte> bytes, int64_t offset, const std::string& path) {
+  // One write() moves at most 2 GiB.
+  constexpr size_t kPiece = size_t{1} << 30;
+  while (!bytes.empty()) {
+    ssize_t n = ::pwrite(fd, bytes.data(), std::min(bytes.size(), kPiece), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail(n < 0 ? errno : EIO, "write", path);
+    bytes = bytes.subspan(n);
+    offset += n;
+  }
+}
+
+std::string internal::final_path(const std::string& temporary) { return name_before(temporary, kTemporary); }
+
 AtomicFile::AtomicFile(const std::string& path) : path_(plain(path)) {
   struct stat st;
   if (::stat(path_.c_str(), &st) == 0) internal::need_regular(st.st_mode, "write", path_);
   for (;;) {
     temp_ = temporary_name(path_);
     fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0 && (errno == EEXIST || errno == EINTR)) continue;
-    if (fd_ < 0) internal::fail(errno, "write", path_);
-    if (lock_fresh(fd_)) return;
-    ::close(fd_);
+    if (fd_ >= 0) return;
+    if (errno != EEXIST && errno != EINTR) internal::fail(errno, "write", path_);
   }
 }
 
@@ -135,13 +136,25 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  write_all(fd_, bytes, size_, path_);
+  internal::write_all(fd_, bytes, size_, path_);
   size_ += bytes.size();
 }
 
 void AtomicFile::rewrite(int64_t offset, std::span<const std::byte> bytes) {
   WEFT_BUG_IF(offset < 0 || offset + static_cast<int64_t>(bytes.size()) > size_, "rewrite beyond the end of ", path_);
-  write_all(fd_, bytes, offset, path_);
+  internal::write_all(fd_, bytes, offset, path_);
+}
+
+void AtomicFile::resize(int64_t bytes) {
+  // The last byte shows whether the file system writes at an offset: a store of objects may only append.
+  constexpr std::byte kLast{0};
+  const bool sized = ::ftruncate(fd_, bytes) == 0 && (bytes == 0 || ::pwrite(fd_, &kLast, 1, bytes - 1) == 1);
+  const bool appends = !sized && (errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS || errno == ESPIPE);
+  WEFT_CHECK_AS(kFailedPrecondition, !appends, "cannot write '", path_,
+                "': its file system does not write at an offset (", errno_text(errno),
+                "); need one that does, such as a local disk or NFS");
+  if (!sized) internal::fail(errno, "write", path_);
+  size_ = bytes;
 }
 
 void AtomicFile::commit(Existing existing) {

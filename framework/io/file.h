@@ -82,6 +82,11 @@ class AtomicFile {
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
   /// Overwrites bytes already written, such as a header whose counts are known last.
   void rewrite(int64_t offset, std::span<const std::byte> bytes);
+  /// Gives the file its final size; any process may then write at any offset of temporary(). Throws FailedPrecondition
+  /// if the file system does not write at an offset.
+  void resize(int64_t bytes);
+  /// The path of the file until commit().
+  const std::string& temporary() const { return temp_; }
   /// Bytes written so far.
   int64_t size() const { return size_; }
   /// fsync, rename over `path`, fsync of the folder.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -13,49 +12,14 @@
 #include "framework/io/crc32c.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "framework/io/utf8.h"
+#include "framework/io/safetensors_format.h"
 
 namespace weft::io {
 
-static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
-
 namespace {
-
-constexpr std::string_view kNames[] = {"F32", "F64", "BF16", "F16",  "I64",     "I32",
-                                       "I16", "I8",  "U8",   "BOOL", "F8_E4M3", "F8_E5M2"};
-static_assert(std::size(kNames) == kNumDTypes);
-constexpr int64_t kMaxHeader = 100'000'000;  // limit of the reference reader
-constexpr std::string_view kCrcKey = "crc32c.", kXxhKey = "xxh3.";
-constexpr int64_t kBlock = 4 << 20;  // bytes of a tensor with one CRC
-
-int64_t blocks_of(int64_t nbytes) { return nbytes / kBlock + (nbytes % kBlock != 0); }
-
-std::string hex32(uint32_t word) { return hex64(word).substr(8); }
-
-// The CRCs of the blocks of a tensor, in hexadecimal digits.
-std::string crc_table(std::span<const std::byte> data) {
-  std::string table(8 * static_cast<size_t>(blocks_of(static_cast<int64_t>(data.size()))), '0');
-  parallel_chunks(static_cast<int64_t>(table.size() / 8), 1, [&](int64_t b, int64_t end) {
-    for (; b < end; ++b) {
-      const auto at = static_cast<size_t>(b * kBlock);
-      // std::string::replace would also write the length, which threads share.
-      const std::string digits = hex32(crc32c(data.subspan(at, std::min<size_t>(kBlock, data.size() - at))));
-      std::memcpy(table.data() + 8 * b, digits.data(), 8);
-    }
-  });
-  return table;
-}
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-/// The JSON object with the members of both, as text: appending to ordered objects takes quadratic time.
-std::string joined(std::string a, const std::string& b) {
-  if (b == "{}") return a;
-  if (a == "{}") return b;
-  a.back() = ',';
-  return a + b.substr(1);
 }
 
 /// Reads one header entry; `data` is the offset of the data section.
@@ -262,54 +226,6 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name, int64_t
 void SafetensorsFile::release(std::string_view name) const {
   const TensorInfo& info = at(name);
   state_->file.release(info.begin, info.end);
-}
-
-void write_safetensors(const std::string& path, std::span<const NamedView> tensors, const Metadata& metadata) {
-  std::vector<const NamedView*> order;
-  for (const NamedView& t : tensors) order.push_back(&t);
-  std::stable_sort(order.begin(), order.end(), [](const NamedView* a, const NamedView* b) {
-    return itemsize(a->view.dtype) > itemsize(b->view.dtype);
-  });
-
-  auto bytes_of = [](const NamedView& t) {
-    return std::span(t.view.as<const std::byte>(), static_cast<size_t>(t.view.numel() * itemsize(t.view.dtype)));
-  };
-  Json meta = Json::object(), checksums = Json::object(), entries = Json::object();
-  for (const auto& [key, value] : metadata) {
-    WEFT_CHECK(!key.starts_with(kCrcKey) && !key.starts_with(kXxhKey), "write_safetensors: metadata key \"", key,
-               "\" is reserved");
-    meta[key] = value;
-  }
-  int64_t at = 0;
-  for (const NamedView* t : order) {
-    WEFT_CHECK(!t->name.empty() && t->name != "__metadata__", "write_safetensors: '", t->name,
-               "' is not the name of a tensor");
-    WEFT_CHECK(is_utf8(t->name), "write_safetensors: the name '", one_line(t->name, 200),
-               "' of a tensor is not UTF-8, which the format requires; need another name");
-    WEFT_CHECK(t->view.contiguous(), "write_safetensors: tensor '", t->name, "' is not contiguous");
-    std::span<const std::byte> data = bytes_of(*t);
-    Json& entry = entries[t->name];
-    WEFT_CHECK(entry.is_null(), "write_safetensors: two tensors are named '", t->name, "'");
-    int64_t end = at + static_cast<int64_t>(data.size());
-    entry = {{"dtype", kNames[static_cast<int>(t->view.dtype)]},
-             {"shape", t->view.shape.vec()},
-             {"data_offsets", {at, end}}};
-    checksums[str_cat(kCrcKey, t->name)] = crc_table(data);
-    at = end;
-  }
-  // The metadata comes first, then the checksums, then the entries sorted by name.
-  std::string text =
-      joined(str_cat("{\"__metadata__\":", joined(write_json(meta), write_json(checksums)), "}"), write_json(entries));
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  WEFT_CHECK(static_cast<int64_t>(text.size()) <= kMaxHeader, "write_safetensors: ", tensors.size(),
-             " tensors make a header of ", text.size(), " bytes; at most ", kMaxHeader, " are allowed");
-
-  AtomicFile file(path);
-  uint64_t length = text.size();
-  file.write(std::as_bytes(std::span(&length, 1)));
-  file.write(text);
-  for (const NamedView* t : order) file.write(bytes_of(*t));
-  file.commit();
 }
 
 }  // namespace weft::io

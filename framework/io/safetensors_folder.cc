@@ -1,23 +1,14 @@
-// Folders of safetensors files: splitting when writing, the index, and resolving a path.
+// Folders of safetensors files: resolving a path, and the index.
 #include <algorithm>
-#include <cstdio>
 
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/safetensors.h"
+#include "framework/io/safetensors_format.h"
 
 namespace weft::io {
 namespace {
-
-constexpr std::string_view kFile = ".safetensors";
-constexpr std::string_view kIndex = ".safetensors.index.json";
-
-std::string part_name(const std::string& stem, size_t i, size_t n) {
-  char text[40];
-  std::snprintf(text, sizeof text, "-%05zu-of-%05zu", i + 1, n);
-  return str_cat(stem, text, kFile);
-}
 
 /// The file or index to read for a folder.
 std::string pick(const std::string& folder) {
@@ -37,36 +28,6 @@ std::string pick(const std::string& folder) {
 }
 
 }  // namespace
-
-void write_safetensors_folder(const std::string& folder, const std::string& stem, std::span<const NamedView> tensors,
-                              const Metadata& metadata, int64_t max_file_bytes) {
-  WEFT_CHECK(max_file_bytes > 0, "write_safetensors_folder: got max_file_bytes ", max_file_bytes, "; need more than 0");
-  std::vector<std::span<const NamedView>> parts;
-  int64_t total = 0, in_part = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    int64_t bytes = tensors[i].view.numel() * itemsize(tensors[i].view.dtype);
-    if (in_part > 0 && in_part + bytes > max_file_bytes) {
-      parts.push_back(tensors.subspan(begin, i - begin));
-      begin = i;
-      in_part = 0;
-    }
-    in_part += bytes;
-    total += bytes;
-  }
-  parts.push_back(tensors.subspan(begin));
-  if (parts.size() == 1) return write_safetensors(str_cat(folder, "/", stem, kFile), tensors, metadata);
-
-  Json map = Json::object();
-  for (size_t p = 0; p < parts.size(); ++p) {
-    std::string name = part_name(stem, p, parts.size());
-    for (const NamedView& t : parts[p])
-      WEFT_CHECK(map.emplace(t.name, name).second, "write_safetensors: two tensors are named '", t.name, "'");
-    write_safetensors(folder + "/" + name, parts[p], metadata);
-  }
-  Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}};
-  write_file_atomic(str_cat(folder, "/", stem, kIndex), write_json(index, 2) + "\n");
-}
 
 SafetensorsModel::SafetensorsModel(const std::string& path) : path_(is_folder(path) ? pick(path) : path) {
   if (!path_.ends_with(".json")) {

@@ -1,14 +1,13 @@
 #include "models/save/save.h"
 
+#include <algorithm>
 #include <cstring>
 
-#include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/state/generator_state.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/io/safetensors.h"
+#include "models/save/in_parts.h"
 #include "ops/core/creation.h"
-#include "ops/core/indexing/view.h"
-#include "ops/core/pointwise.h"
 
 namespace weft {
 
@@ -32,33 +31,40 @@ void with_path(const std::string& path, const F& fn) {
   }
 }
 
+// Saves cells or tensors in one file.
+template <class Values>
+void save_file(const Values& values, const std::string& path) {
+  SaveInParts file("save", "save: ");
+  file.add(path, values, {{"format", "pt"}});
+  file.begin([] { return std::string(); });
+  file.write();
+  file.commit();
+}
+
+// Saves cells by their names, in the order of state_dict().
+void save_cells(std::vector<std::pair<std::string, CellHandle>> cells, const std::string& path) {
+  std::sort(cells.begin(), cells.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  save_file(cells, path);
+}
+
 }  // namespace
 
 void save(const nn::StateDict& values, const std::string& path, SaveLoc loc) {
   LineScope line(loc);
   check_outside("save");
-  NoGrad guard;
-  std::vector<Tensor> alive;
-  std::vector<io::NamedView> views;
-  for (const auto& [name, value] : values) {
-    WEFT_CHECK(value.defined(), "save: the tensor '", name, "' has no value; need a defined tensor");
-    require_concrete(value, "save", loc);
-    alive.push_back(value.to(Device::cpu()).contiguous());
-    StridedView view = alive.back().view_for_kernel();
-    view.strides = contiguous_strides(view.shape);
-    views.push_back({name, view});
-  }
-  internal::on_first_process("save", [&] { io::write_safetensors(path, views, {{"format", "pt"}}); });
+  for (const auto& [name, value] : values)
+    if (value.defined()) require_concrete(value, "save", loc);
+  save_file(values, path);
 }
 void save(const nn::Module& model, const std::string& path, SaveLoc loc) {
   LineScope line(loc);
   check_outside("save");
-  save(model.state_dict(), path, loc);
+  save_cells(model.named_cells(), path);
 }
 void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc) {
   LineScope line(loc);
   check_outside("save");
-  save(optimizer.state_dict(), path, loc);
+  save_cells(optimizer.named_cells(), path);
 }
 void save(const Generator& generator, const std::string& path, SaveLoc loc) {
   LineScope line(loc);

@@ -2,8 +2,9 @@
 // programs can read. Values keep their bits, dtypes and shapes. Files are written atomically and have a checksum
 // for each tensor. A whole training run is a checkpoint (models/train/checkpoint.h).
 //
-// In a job of several processes save() is a collective: all processes call it. The first one writes the file; when
-// save() returns, the file is complete for all, or its one error is thrown in all.
+// In a job of several processes save() is a collective: all processes call it. Each writes the shards of its ranks, and
+// the first one the values that are not sharded. When save() returns, the file is complete for all, or its one error is
+// thrown in all.
 #pragma once
 #include <source_location>
 #include <string>

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
 #include "framework/io/fields/json_fields.h"
+#include "models/save/in_parts.h"
 #include "models/weights/load.h"
 
 namespace weft::train {
@@ -60,16 +62,6 @@ std::vector<int64_t> steps_in(const std::string& dir) {
     if (int64_t n = step_of(name); n >= 0 && missing_file(dir + "/" + name).empty()) steps.push_back(n);
   std::sort(steps.begin(), steps.end());
   return steps;
-}
-
-std::vector<io::NamedView> views(const NamedCells& cells, std::vector<Tensor>* alive) {
-  NoGrad guard;
-  std::vector<io::NamedView> v;
-  for (auto& [name, cell] : cells) {
-    alive->push_back(cell.value().to(Device::cpu()));
-    v.push_back({name, alive->back().view_for_kernel()});
-  }
-  return v;
 }
 
 // state.json keeps the name that a flag had when the format was made.
@@ -135,48 +127,57 @@ void check_only_checkpoints(const std::string& dir) {
     if (step_of(name) >= 0) need_checkpoint_or_nothing(dir + "/" + name);
 }
 
+namespace {
+
+// The files of a checkpoint besides the tensors; the manifest state.json comes last.
+void write_about(const io::AtomicFolder& folder, const TrainState& state, const AboutRun& about) {
+  if (!about.origin.source.empty())
+    io::write_file_atomic(origin_path(folder.folder()), io::write_json(io::json_of(about.origin), 2) + "\n");
+  if (!about.tokenizer.empty()) io::make_folders(folder.path("tokenizer"));
+  for (const auto& [name, content] : about.tokenizer) io::write_file_atomic(folder.path("tokenizer/" + name), content);
+  if (!about.flags.empty()) io::write_file_atomic(folder.path("run.flags"), about.flags);
+  TrainState written = state;
+  written.run = renamed(state.run, kMicrobatches[0], kMicrobatches[1]);
+  for (const char* stem : {"model", "optimizer"})
+    written.tensors[stem] = tensors_checksum(io::SafetensorsModel(tensors_path(folder.folder(), stem)));
+  io::OrderedJson j{{"format", kFormat}};
+  io::add_fields(written, j);
+  j[kChecksum] = checksum_of(io::parse_json(io::write_json(j), folder.folder()));
+  io::write_file_atomic(state_path(folder.folder()), io::write_json(j, 2) + "\n");
+}
+
+void remove_old_checkpoints(const std::string& dir, int64_t newest, int64_t keep) {
+  const std::vector<int64_t> steps = steps_in(dir);
+  for (size_t i = 0; i + keep < steps.size(); ++i)
+    if (const std::string old = str_cat(dir, "/step_", steps[i]); steps[i] != newest && is_written_here(old))
+      io::remove_folder_at_once(old);
+}
+
+}  // namespace
+
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock, const AboutRun& about) {
+  constexpr int64_t kMostFile = int64_t{5} << 30;
   const std::string path = str_cat(dir, "/step_", state.step);
-  std::vector<Tensor> alive;
-  std::vector<io::NamedView> model_views, optimizer_views;
-  try {
-    model_views = views(model, &alive);
-    optimizer_views = views(optimizer, &alive);
-  } catch (const Error& e) {
-    throw Error(e.code(), str_cat(path, " was not written: ", e.what()));
-  }
-  need_checkpoint_or_nothing(path);
-  io::make_folders(dir);
-  if (lock) lock->renew();
-  io::remove_leftovers(dir);
-  {
-    io::AtomicFolder folder(path);
-    io::write_safetensors_folder(folder.folder(), "model", model_views, {{"format", "pt"}});
-    io::write_safetensors_folder(folder.folder(), "optimizer", optimizer_views);
-    if (!about.origin.source.empty())
-      io::write_file_atomic(origin_path(folder.folder()), io::write_json(io::json_of(about.origin), 2) + "\n");
-    if (!about.tokenizer.empty()) io::make_folders(folder.path("tokenizer"));
-    for (const auto& [name, content] : about.tokenizer)
-      io::write_file_atomic(folder.path("tokenizer/" + name), content);
-    if (!about.flags.empty()) io::write_file_atomic(folder.path("run.flags"), about.flags);
-    TrainState written = state;
-    written.run = renamed(state.run, kMicrobatches[0], kMicrobatches[1]);
-    for (const char* stem : {"model", "optimizer"})
-      written.tensors[stem] = tensors_checksum(io::SafetensorsModel(tensors_path(folder.folder(), stem)));
-    io::OrderedJson j{{"format", kFormat}};
-    io::add_fields(written, j);
-    j[kChecksum] = checksum_of(io::parse_json(io::write_json(j), path));
-    io::write_file_atomic(state_path(folder.folder()), io::write_json(j, 2) + "\n");
-    folder.commit();
-  }
-  if (keep > 0) {
+  std::optional<io::AtomicFolder> folder;  // in the first process
+  SaveInParts tensors("saving a checkpoint", path + " was not written: ");
+  tensors.add("model.safetensors", model, {{"format", "pt"}}, kMostFile);
+  tensors.add("optimizer.safetensors", optimizer, {}, kMostFile);
+  tensors.begin([&] {
+    need_checkpoint_or_nothing(path);
+    io::make_folders(dir);
     if (lock) lock->renew();
-    std::vector<int64_t> steps = steps_in(dir);
-    for (size_t i = 0; i + keep < steps.size(); ++i)
-      if (const std::string old = str_cat(dir, "/step_", steps[i]); steps[i] != state.step && is_written_here(old))
-        io::remove_folder_at_once(old);
-  }
+    io::remove_leftovers(dir);
+    return folder.emplace(path).folder();
+  });
+  tensors.write();
+  tensors.commit([&] {
+    write_about(*folder, state, about);
+    folder->commit();
+    folder.reset();
+    if (keep > 0 && lock) lock->renew();
+    if (keep > 0) remove_old_checkpoints(dir, state.step, keep);
+  });
   return path;
 }
 

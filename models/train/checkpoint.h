@@ -1,5 +1,5 @@
 // Checkpoints: a folder step_N with the model and the other state as safetensors, and state.json. Writing is atomic:
-// the folder gets its final name when it is complete.
+// the folder gets its final name when it is complete. Its bytes do not depend on the mesh that wrote it.
 #pragma once
 #include <map>
 #include <string>
@@ -45,6 +45,8 @@ struct AboutRun {
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.
 /// Replaces and removes only checkpoints; throws if `dir/step_N` is not a checkpoint. `lock`: of this run on `dir`; it
 /// is renewed before the folder changes, since checkpoints of a run that has taken the folder meanwhile are not ours.
+/// In a job it is a collective: each process writes its shards; the first one needs `lock`, and writes `state`, `about`
+/// and its values of cells that are not sharded. After an error, which all throw, the folders are as before.
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
                             const AboutRun& about = {});

@@ -161,13 +161,16 @@ expect 2 "--set: field 'dim' is '61'; need a multiple of heads" "$train" "${flag
 "$train" "${flags[@]}" --set layers=1 --steps 1 --checkpoint_every 0 >set.txt 2>&1 ||
   fail "--set layers=1: $(tail -1 set.txt)"
 # Ranks as processes: metrics and checkpoints of threads, to the byte.
-for ranks in threads processes; do
-  "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 --ranks $ranks --eval_every 2 --metrics r-$ranks.jsonl \
+for ranks in threads processes gloo; do
+  on=(--ranks $ranks)
+  [[ $ranks == gloo ]] && on=(--ranks processes --transport gloo)
+  "$train" "${flags[@]}" "${short[@]}" --mesh dp2,tp2 "${on[@]}" --eval_every 2 --metrics r-$ranks.jsonl \
       --checkpoint_dir r-$ranks >r-$ranks.txt 2>&1 ||
     fail "--ranks $ranks: $(tail -1 r-$ranks.txt)"
 done
 same r-threads.jsonl r-processes.jsonl "--ranks processes differs from threads"
 same_state r-threads r-processes "--ranks processes"
+same_state r-threads r-gloo "--transport gloo"
 for ranks in threads processes; do  # rates and shares of four ranks, in each line of metrics and at the end
   four='\[[^],]+(,[^],]+){3}\]'
   [[ $(grep -cE "\"ranks\":\\{\"tokens_per_s\":$four,\"exposed\":$four,\"waiting\":$four\\}" r-$ranks.jsonl) == 4 ]] ||

@@ -393,14 +393,9 @@ class Trainer {
       state_.loss_scale = scaler_->get_scale();
       state_.good_steps = scaler_->good_steps.value().item<int64_t>();
     }
-    const NamedCells model = model_cells(), optimizer = optimizer_cells();
-    const dist::GatheredCells whole_model(model), whole_optimizer(optimizer);
-    std::string folder;
-    internal::on_first_process("saving a checkpoint", [&] {
-      folder = save_checkpoint(
-          setup_.dir, state_, model, optimizer, options_.keep, lock_ ? &*lock_ : nullptr,
-          {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_), .tokenizer = tokenizer_files_});
-    });
+    const std::string folder = save_checkpoint(
+        setup_.dir, state_, model_cells(), optimizer_cells(), options_.keep, lock_ ? &*lock_ : nullptr,
+        {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_), .tokenizer = tokenizer_files_});
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
     save_seconds_ = last_save_time_ - begin;

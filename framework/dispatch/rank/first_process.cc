@@ -4,13 +4,21 @@
 
 namespace weft::internal {
 
-static std::atomic<OnFirstProcess> current{nullptr};
+static std::atomic<JobProcesses* (*)()> current{nullptr};
 
-void on_first_process(const std::string& what, const std::function<void()>& fn) {
-  if (const OnFirstProcess how = current) return how(what, fn);
-  fn();
+JobProcesses* job_processes() {
+  JobProcesses* (*const of_this_thread)() = current;
+  return of_this_thread ? of_this_thread() : nullptr;
 }
 
-void set_on_first_process(OnFirstProcess how) { current = how; }
+void set_job_processes(JobProcesses* (*of_this_thread)()) { current = of_this_thread; }
+
+void on_first_process(const std::string& what, const std::function<void()>& fn) {
+  JobProcesses* const job = job_processes();
+  if (job)
+    job->on_first(what, fn);
+  else
+    fn();
+}
 
 }  // namespace weft::internal

@@ -1,16 +1,39 @@
-// Acting once for all processes of a job, for code that knows no transport. Without a job there is one process.
+// The processes of a job, for code that knows no transport. Without a job there is one process.
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace weft::internal {
 
-/// Calls `fn` in the first process of the job. When `fn` has ended, all processes return, or all throw its error. This
-/// is a collective of all processes, which errors name `what`. A thread that is a rank of dist::run calls fn by itself.
-void on_first_process(const std::string& what, const std::function<void()>& fn);
+/// The job of this process. Its functions that accept `what` are collectives of all processes; errors name `what`.
+class JobProcesses {
+ public:
+  /// Facts about a process, by name: {"argument 0", "f32[8, 4]"}.
+  using Facts = std::vector<std::pair<std::string, std::string>>;
+  /// The number of this process.
+  virtual int process() const = 0;
+  virtual bool on_one_host() const = 0;
+  /// Calls `fn` in the first process. When `fn` has ended, all processes return, or all throw its error.
+  virtual void on_first(const std::string& what, const std::function<void()>& fn) = 0;
+  /// Calls `fn` in each process and returns all results, by process. If it throws in some, all throw the error of the
+  /// first of these.
+  virtual std::vector<std::string> on_all(const std::string& what, const std::function<std::string()>& fn) = 0;
+  /// If facts differ, throws "NAME is X on rank R and Y on rank S; need NEED" for the first difference, on all
+  /// processes.
+  virtual void check_equal(const std::string& what, const Facts& mine, const std::string& need) = 0;
 
-/// The job's implementation of on_first_process(); null: there is no job.
-using OnFirstProcess = void (*)(const std::string& what, const std::function<void()>& fn);
-void set_on_first_process(OnFirstProcess how);
+ protected:
+  ~JobProcesses() = default;
+};
+
+/// The job, or null: there is none, or this thread is a rank of dist::run, which acts by itself.
+JobProcesses* job_processes();
+/// Sets the function that job_processes() calls; null: there is no job.
+void set_job_processes(JobProcesses* (*of_this_thread)());
+
+/// JobProcesses::on_first() of the job; without a job, calls `fn`.
+void on_first_process(const std::string& what, const std::function<void()>& fn);
 
 }  // namespace weft::internal

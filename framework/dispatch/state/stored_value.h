@@ -1,5 +1,10 @@
-// StoredValue: the value of a cell that is in a file. A mesh reads only the shards of this process's ranks.
+// Values of cells that are elsewhere: StoredValue in a file, of which a mesh reads only the shards of this process's
+// ranks; PartedValue as shards, of which each process saves its own.
 #pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "framework/ir/cell.h"
 #include "framework/tensor/part.h"
 
@@ -10,6 +15,23 @@ struct StoredValue : RemoteValue {
   /// the file is damaged there; the cell keeps this object.
   virtual void read(const Cell& cell, const TensorPart& part, void* to) = 0;
   Tensor gather(const Cell& cell) final;
+};
+
+/// A part of a value in memory: row-major and of the dtype of the cell.
+struct ValuePart {
+  TensorPart part;
+  Tensor value;
+};
+
+struct PartedValue : RemoteValue {
+  struct Own {
+    std::string placement;  // a text, equal in all processes of a job
+    std::vector<ValuePart> parts;
+  };
+  /// The parts that this process saves: the processes of the job together have each element once. Where ranks have
+  /// equal parts, `share` from 0 to less than 1 selects the rank. Nothing, if the value of the cell is newer. The
+  /// caller reads the cell (CellReader).
+  virtual std::optional<Own> own_parts(const Cell& cell, double share) const = 0;
 };
 
 namespace internal {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdarg>
@@ -19,7 +20,8 @@ bool exchange = true;
 
 struct State {
   std::string folder;
-  int64_t at = -1, calls = 0;
+  int64_t at = -1;
+  std::atomic<int64_t> calls = 0;  // threads write at the same time
   Fault fault = Fault::kKill;
 };
 State& state() {
@@ -46,9 +48,10 @@ F next(const char* name, F) {
 }
 
 /// Counts a call for `path` and does `call` or the fault. `half` does half of a write; `removes` is true for a call
-/// that needs no space.
+/// that needs no space. `kind`: the fault that refuses calls of this kind alone.
 template <class Call, class Half>
-auto run(const std::string& path, bool removes, Call&& call, Half&& half) -> decltype(call()) {
+auto run(const std::string& path, bool removes, Call&& call, Half&& half, Fault kind = Fault::kBroken)
+    -> decltype(call()) {
   State& s = state();
   if (!watched(path)) return call();
   const int64_t i = s.calls++;
@@ -72,6 +75,9 @@ auto run(const std::string& path, bool removes, Call&& call, Half&& half) -> dec
       return removes ? call() : refuse(ENOSPC);
     case Fault::kBroken:
       return i == s.at ? refuse(EIO) : call();
+    case Fault::kNoOffsets:
+    case Fault::kNoReserve:
+      return kind == s.fault ? refuse(EOPNOTSUPP) : call();
   }
   return call();
 }
@@ -83,7 +89,7 @@ auto run(const std::string& path, bool removes, Call&& call) -> decltype(call())
 }  // namespace
 
 void set_fault(const std::string& folder, int64_t at, Fault fault) {
-  state() = {.folder = folder, .at = at, .calls = 0, .fault = fault};
+  state().folder = folder, state().at = at, state().calls = 0, state().fault = fault;
 }
 void set_exchange(bool works) { exchange = works; }
 int64_t total_calls() { return state().calls; }
@@ -117,7 +123,17 @@ ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
   const auto real = faults::next("pwrite", &pwrite);
   return faults::run(
       faults::path_of(fd), false, [&] { return real(fd, data, n, offset); },
-      [&] { return real(fd, data, (n + 1) / 2, offset); });
+      [&] { return real(fd, data, (n + 1) / 2, offset); },
+      offset > 0 ? faults::Fault::kNoOffsets : faults::Fault::kBroken);
+}
+
+int ftruncate(int fd, off_t bytes) {
+  return faults::run(faults::path_of(fd), false, [&] { return faults::next("ftruncate", &ftruncate)(fd, bytes); });
+}
+
+int fallocate(int fd, int mode, off_t begin, off_t bytes) {
+  auto call = [&] { return faults::next("fallocate", &fallocate)(fd, mode, begin, bytes); };
+  return faults::run(faults::path_of(fd), false, call, call, faults::Fault::kNoReserve);
 }
 
 int fsync(int fd) {

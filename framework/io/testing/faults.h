@@ -13,7 +13,10 @@ enum class Fault {
   kNoSpace,      // ENOSPC from this call on, except when something is removed
   kShortWrite,   // a write writes half of its bytes; after that kNoSpace
   kBroken,       // EIO, this call only
+  kNoOffsets,    // EOPNOTSUPP from this call on for writes at an offset, as a store of objects
+  kNoReserve,    // EOPNOTSUPP from this call on for fallocate()
 };
+/// The faults of a disk.
 inline constexpr Fault kFaults[] = {Fault::kKill, Fault::kKillHalfway, Fault::kNoSpace, Fault::kShortWrite,
                                     Fault::kBroken};
 

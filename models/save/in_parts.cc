@@ -1,0 +1,205 @@
+#include "models/save/in_parts.h"
+
+#include <cstring>
+
+#include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/state/cell_access.h"
+#include "framework/dispatch/state/state.h"
+#include "framework/dispatch/state/stored_value.h"
+#include "framework/dispatch/state/torn.h"
+#include "ops/core/indexing/view.h"
+#include "ops/core/pointwise.h"
+
+namespace weft {
+
+using internal::JobProcesses;
+
+// The files of one call of add().
+struct SaveInParts::Files {
+  struct Value {
+    std::string name;
+    CellHandle cell;
+    Tensor tensor;  // if there is no cell
+  };
+  std::string path;
+  std::vector<Value> values;
+  io::Metadata metadata;
+  int64_t max_file_bytes = INT64_MAX;
+
+  // Since begin().
+  std::optional<io::SafetensorsLayout> layout;
+  std::unique_ptr<io::SafetensorsFiles> files;  // in the first process
+  std::vector<std::string> paths;
+  std::vector<Tensor> held;
+  std::vector<io::TensorPiece> pieces;  // of `held`
+
+  // Since write().
+  int64_t bytes = 0;  // of this process
+  std::vector<uint32_t> shares;
+
+  void hold(size_t tensor, const TensorPart& part, const Tensor& value) {
+    const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
+    held.push_back((on_host ? value : value.to(Device::cpu())).contiguous());
+    pieces.push_back({tensor, part, held.back().view_for_kernel().data});
+  }
+};
+
+namespace {
+
+bool is_first(const JobProcesses* job) { return !job || job->process() == 0; }
+
+// The shards of a cell that this process saves; nothing, if the first process saves the whole value.
+std::optional<PartedValue::Own> own_parts(const Cell& cell, double share) {
+  const internal::CellReader read(cell, "save");
+  check_not_torn(cell);
+  const auto* const parted = dynamic_cast<const PartedValue*>(cell.remote.get());
+  return parted ? parted->own_parts(cell, share) : std::nullopt;
+}
+
+template <class T>
+void append(std::string& text, const T& number) {
+  text.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+template <class T>
+T number_at(const std::string& text, size_t at) {
+  T number;
+  std::memcpy(&number, text.data() + at, sizeof number);
+  return number;
+}
+
+}  // namespace
+
+SaveInParts::SaveInParts(std::string what, std::string before) : what_(std::move(what)), before_(std::move(before)) {}
+SaveInParts::~SaveInParts() = default;
+
+void SaveInParts::add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
+                      io::Metadata metadata, int64_t max_file_bytes) {
+  all_.push_back(std::make_unique<Files>());
+  Files& f = *all_.back();
+  f.path = path, f.metadata = std::move(metadata), f.max_file_bytes = max_file_bytes;
+  for (const auto& [name, cell] : cells) f.values.push_back({name, cell, {}});
+}
+
+void SaveInParts::add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata) {
+  add(path, std::vector<std::pair<std::string, CellHandle>>(), std::move(metadata));
+  for (const auto& [name, value] : values) all_.back()->values.push_back({name, {}, value});
+}
+
+// A value that is not sharded is the first process's, as the decisions of a program are. Of n ranks with equal shards,
+// the first one writes the first n-th of all bytes, and so on, so each has an equal part.
+void SaveInParts::hold_values() {
+  NoGrad guard;
+  const bool first = is_first(internal::job_processes());
+  int64_t total = 0, before = 0;
+  for (const auto& f : all_) {
+    std::vector<io::TensorEntry> entries;
+    for (const Files::Value& v : f->values) {
+      WEFT_CHECK(v.cell.defined() || v.tensor.defined(), "the tensor '", v.name,
+                 "' has no value; need a defined tensor");
+      const TensorType type = v.cell.defined() ? v.cell.type() : v.tensor.type();
+      entries.push_back({v.name, type.dtype, type.shape});
+      total += type.nbytes();
+    }
+    f->layout.emplace(f->path, entries, f->metadata, f->max_file_bytes);
+  }
+  for (const auto& f : all_) {
+    facts_.emplace_back("the number of tensors", str_cat(f->values.size()));
+    for (size_t i = 0; i < f->values.size(); ++i) {
+      const auto& [name, cell, tensor] = f->values[i];
+      const io::TensorInfo& info = f->layout->tensors()[i].info;
+      const double share = static_cast<double>(before) / static_cast<double>(total + 1);
+      const auto own = cell.defined() ? own_parts(cell.cell(), share) : std::nullopt;
+      facts_.emplace_back(str_cat("the tensor '", name, "'"),
+                          str_cat(info.dtype, info.shape, own ? " in parts " + own->placement : ""));
+      if (own)
+        for (const ValuePart& p : own->parts) f->hold(i, p.part, p.value);
+      else if (first)
+        f->hold(i, TensorPart::all(info.shape), cell.defined() ? cell.value() : tensor);
+      before += info.nbytes();
+    }
+  }
+}
+
+void SaveInParts::begin(const std::function<std::string()>& folder) {
+  JobProcesses* const job = internal::job_processes();
+  const auto make = [&] {
+    try {
+      const internal::NoOrigin within;  // the place is appended once
+      hold_values();
+    } catch (const Error& e) {
+      internal::fail(e.code(), before_ + e.what());
+    }
+    std::string paths;  // each ends with a zero byte
+    if (!is_first(job)) return paths;
+    const std::string in = folder();
+    for (const auto& f : all_) {
+      f->files = std::make_unique<io::SafetensorsFiles>(*f->layout, in);
+      for (const std::string& path : f->files->paths()) paths.append(path).push_back('\0');
+    }
+    return paths;
+  };
+  const std::string paths = job ? job->on_all(what_, make)[0] : make();
+  if (job) job->check_equal(what_, facts_, "the same tensors, with the same types and placement, in all processes");
+  size_t at = 0;
+  for (const auto& f : all_)
+    for (size_t i = 0; i < f->layout->files(); ++i) {
+      f->paths.emplace_back(paths.c_str() + at);
+      at += f->paths.back().size() + 1;
+    }
+}
+
+void SaveInParts::write() noexcept {
+  const JobProcesses* const job = internal::job_processes();
+  try {
+    for (const auto& f : all_) {
+      f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), !job || job->on_one_host());
+      for (const Tensor& t : f->held) f->bytes += t.type().nbytes();
+    }
+  } catch (const Error& e) {
+    error_ = e;
+  } catch (const std::exception& e) {
+    error_ = Error(Code::kInternal, e.what());
+  }
+  for (const auto& f : all_) f->held.clear();
+}
+
+// The bytes of this process, and the shares that are not 0 with the numbers of their blocks.
+std::string SaveInParts::report() const {
+  if (error_) throw *error_;
+  std::string text;
+  for (const auto& f : all_) append(text, f->bytes);
+  uint32_t block = 0;
+  for (const auto& f : all_)
+    for (const uint32_t share : f->shares) {
+      if (share != 0) append(text, block), append(text, share);
+      ++block;
+    }
+  return text;
+}
+
+void SaveInParts::commit(const std::function<void()>& finish) {
+  JobProcesses* const job = internal::job_processes();
+  const std::vector<std::string> reports = job ? job->on_all(what_, [&] { return report(); }) : std::vector{report()};
+  internal::on_first_process(what_, [&] {
+    std::vector<uint32_t> shares;
+    for (const auto& f : all_) shares.resize(shares.size() + f->layout->blocks());
+    std::vector<int64_t> bytes(all_.size());
+    for (const std::string& text : reports) {
+      size_t at = 0;
+      for (int64_t& n : bytes) n += number_at<int64_t>(text, at), at += sizeof n;
+      for (; at < text.size(); at += 8) shares[number_at<uint32_t>(text, at)] ^= number_at<uint32_t>(text, at + 4);
+    }
+    auto next = shares.begin();
+    for (size_t i = 0; i < all_.size(); ++i) {
+      Files& f = *all_[i];
+      for (const auto& t : f.layout->tensors()) bytes[i] -= t.info.nbytes();
+      WEFT_BUG_IF(bytes[i] != 0, f.path, ": the processes have written ", bytes[i],
+                  " bytes more than the tensors have");
+      const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f.layout->blocks()));
+      f.files->commit({begin, next});
+    }
+    if (finish) finish();
+  });
+}
+
+}  // namespace weft

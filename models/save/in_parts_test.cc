@@ -1,0 +1,204 @@
+// Threads play the processes of a job: each has cells of its own. distributed/testing/processes_test.cc saves from real
+// processes.
+#include "models/save/in_parts.h"
+
+#include <barrier>
+#include <cstring>
+#include <thread>
+
+#include "framework/base/testing/error_of.h"
+#include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/state/stored_value.h"
+#include "framework/io/file.h"
+#include "models/save/save.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using testing::error_of;
+using testing::expect_has;
+
+class ThreadJob;
+
+class Member final : public internal::JobProcesses {
+ public:
+  Member(ThreadJob& job, int number) : job_(job), number_(number) {}
+  int process() const override { return number_; }
+  bool on_one_host() const override { return true; }
+  void on_first(const std::string& what, const std::function<void()>& fn) override {
+    on_all(what, [&] {
+      if (number_ == 0) fn();
+      return std::string();
+    });
+  }
+  std::vector<std::string> on_all(const std::string& what, const std::function<std::string()>& fn) override;
+  void check_equal(const std::string& what, const Facts& mine, const std::string& need) override;
+
+ private:
+  ThreadJob& job_;
+  const int number_;
+};
+
+thread_local Member* me = nullptr;
+
+class ThreadJob {
+ public:
+  explicit ThreadJob(int size) : results(static_cast<size_t>(size)), errors(results.size()), meet(size) {
+    internal::set_job_processes([]() -> internal::JobProcesses* { return me; });
+  }
+  ~ThreadJob() { internal::set_job_processes(nullptr); }
+  // Calls fn in each process; returns its errors, by process.
+  std::vector<std::string> run(const std::function<void(int)>& fn) {
+    std::vector<std::string> texts(results.size());
+    std::vector<std::thread> threads;
+    for (size_t p = 0; p < texts.size(); ++p)
+      threads.emplace_back([&, p] {
+        Member member(*this, static_cast<int>(p));
+        me = &member;
+        texts[p] = error_of([&] { fn(static_cast<int>(p)); });
+      });
+    for (std::thread& t : threads) t.join();
+    return texts;
+  }
+
+  std::vector<std::string> results, errors;
+  std::barrier<> meet;
+};
+
+std::vector<std::string> Member::on_all(const std::string&, const std::function<std::string()>& fn) {
+  const auto p = static_cast<size_t>(number_);
+  job_.errors[p] = error_of([&] { job_.results[p] = fn(); });
+  job_.meet.arrive_and_wait();
+  const std::vector<std::string> results = job_.results, errors = job_.errors;
+  job_.meet.arrive_and_wait();
+  for (const std::string& e : errors)
+    if (!e.empty()) throw Error(Code::kInternal, e);
+  return results;
+}
+
+void Member::check_equal(const std::string& what, const Facts& mine, const std::string& need) {
+  std::string text;
+  for (const auto& [name, value] : mine) text += str_cat(name, " is ", value, "\n");
+  for (const std::string& other : on_all(what, [&] { return text; }))
+    if (other != text) throw Error(Code::kFailedPrecondition, "different: need " + need);
+}
+
+// Rows of a value in this process: what a mesh with fsdp stores.
+struct Rows final : PartedValue {
+  Tensor gather(const Cell&) override { internal::fail(Code::kInternal, "the whole value in one process"); }
+  std::optional<Own> own_parts(const Cell&, double) const override { return own; }
+  Own own{"rows", {}};
+};
+
+// A cell of process p of n with its rows of `whole`.
+Parameter sharded(const Tensor& whole, int p, int n) {
+  const Parameter cell(whole.type(), [type = whole.type()] { return zeros(type.shape, {.dtype = type.dtype}); });
+  auto rows = make_ref<Rows>();
+  const int64_t begin = p * whole.size(0) / n, end = (p + 1) * whole.size(0) / n;
+  TensorPart part = TensorPart::all(whole.shape());
+  part.dims[0].clear();
+  add_range(part.dims[0], begin, end);
+  rows->own.parts.push_back({part, slice(whole, 0, begin, end).contiguous()});
+  internal::set_remote(cell.cell(), rows);
+  return cell;
+}
+
+using Cells = std::vector<std::pair<std::string, CellHandle>>;
+
+void save_cells(const Cells& cells, const std::string& path) {
+  SaveInParts file("save", "save: ");
+  file.add(path, cells, {{"format", "pt"}});
+  file.begin([] { return std::string(); });
+  file.write();
+  file.commit();
+}
+
+class InParts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    io::remove_all(folder_);
+    io::make_folders(folder_);
+    save_cells({{"old", Buffer(ones({3}))}}, path_);
+    old_ = io::read_file(path_);
+  }
+  // All processes have an error with this text, and the folder is as before.
+  void expect_failure(const std::vector<std::string>& errors, const std::string& text) {
+    for (const std::string& e : errors) expect_has(e, text);
+    EXPECT_EQ(io::read_file(path_), old_);
+    EXPECT_EQ(io::list_folder(folder_).size(), 1u);
+  }
+  const std::string folder_ = ::testing::TempDir() + "/in_parts", path_ = folder_ + "/m.safetensors";
+  std::string old_;
+};
+
+TEST_F(InParts, ManyProcessesWriteTheBytesOfOne) {
+  const Tensor w = arange(7 * 300).to(kFloat32).reshape({7, 300}), m = ones({9, 2, 5}, {.dtype = kBFloat16}),
+               large = arange(3 << 20).to(kFloat32).reshape({3, 1 << 20}), step = full({}, 4, {.dtype = kInt64});
+  save_cells({{"w", Buffer(w)}, {"step", Buffer(step)}, {"m", Buffer(m)}, {"large", Buffer(large)}}, path_);
+  const std::string want = io::read_file(path_);
+  for (int n = 1; n <= 4; ++n) {
+    ThreadJob job(n);
+    const auto errors = job.run([&](int p) {
+      // A value that is not sharded is the first process's.
+      const Tensor own_step = p == 0 ? step : zeros({}, {.dtype = kInt64});
+      save_cells({{"w", sharded(w, p, n)},
+                  {"step", Buffer(own_step)},
+                  {"m", sharded(m, p, n)},
+                  {"large", sharded(large, p, n)}},
+                 path_);
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(n)));
+    EXPECT_TRUE(io::read_file(path_) == want) << n << " processes";
+    EXPECT_EQ(io::list_folder(folder_).size(), 1u);
+  }
+}
+
+TEST_F(InParts, ProcessesWithDifferentTensorsAreRefused) {
+  const auto with_others = [&](const Cells& others) {
+    return ThreadJob(2).run([&](int p) { save_cells(p ? others : Cells{{"w", sharded(ones({4, 2}), 0, 2)}}, path_); });
+  };
+  const std::string need = "different: need the same tensors, with the same types and placement, in all processes";
+  expect_failure(with_others({{"v", sharded(ones({4, 2}), 1, 2)}}), need);
+  expect_failure(with_others({{"w", sharded(ones({4, 2}, {.dtype = kInt32}), 1, 2)}}), need);
+  expect_failure(with_others({{"w", sharded(ones({2, 4}), 1, 2)}}), need);
+  expect_failure(with_others({{"w", Buffer(ones({4, 2}))}}), need);
+  expect_failure(with_others({{"w", sharded(ones({4, 2}), 1, 2)}, {"v", Buffer(ones({1}))}}), need);
+}
+
+TEST_F(InParts, AnErrorOfOneProcessIsTheErrorOfAll) {
+  const auto save_with = [&](const std::function<void(Rows&, Cell&)>& change, const std::string& path) {
+    return ThreadJob(3).run([&](int p) {
+      const Parameter w = sharded(ones({6, 2}), p, 3);
+      w.set_name("w");
+      if (p == 1) change(static_cast<Rows&>(*w.cell().remote), w.cell());
+      save_cells({{"w", w}}, path);
+    });
+  };
+  // Before the first byte, while bytes are written, and after the last byte.
+  expect_failure(save_with([](Rows&, Cell& c) { c.torn = true; }, path_),
+                 "save: cell 'w' was torn by a step that failed half-way; load a checkpoint first");
+  expect_failure(save_with([](Rows& rows, Cell&) { rows.own.parts.push_back(rows.own.parts[0]); }, path_),
+                 "pieces of a tensor overlap");
+  expect_failure(save_with([](Rows& rows, Cell&) { rows.own.parts.clear(); }, path_),
+                 "m.safetensors: the processes have written -16 bytes more than the tensors have");
+  expect_failure(save_with([](Rows&, Cell&) {}, folder_ + "/none/m.safetensors"), "No such file or directory");
+}
+
+// A step that writes the cell in between does not change what is saved.
+TEST_F(InParts, ValuesAreThoseOfTheBegin) {
+  const Parameter w(ones({4}), "w");
+  SaveInParts file("save", "save: ");
+  file.add("w.safetensors", Cells{{"w", w}});
+  file.begin([&] { return folder_; });
+  w.set(zeros({4}));
+  std::thread([&] { file.write(); }).join();
+  EXPECT_FALSE(io::exists(folder_ + "/w.safetensors"));
+  bool finished = false;
+  file.commit([&] { finished = io::exists(folder_ + "/w.safetensors"); });
+  EXPECT_TRUE(finished);
+  EXPECT_EQ(load(folder_ + "/w.safetensors").at("w").to_vector<float>(), std::vector<float>(4, 1));
+}
+
+}  // namespace
+}  // namespace weft
