@@ -40,6 +40,13 @@ Tensor ints(std::vector<int64_t> v) { return Tensor::from_vector<int64_t>(v, {st
 const TensorOptions kMeta{.device = Device::meta()}, kLong{.dtype = kInt64}, kFlag{.dtype = kBool},
     kDouble{.dtype = kFloat64};
 
+template <class Layer>
+Layer wide(auto... sizes) {
+  Layer layer(sizes...);
+  layer.to(kFloat64);
+  return layer;
+}
+
 #define CASE(what, got, need, ...)                 \
   {                                                \
     __LINE__, what, got, need, [] { __VA_ARGS__; } \
@@ -140,6 +147,11 @@ const std::vector<Mistake> kDTypes = {
     CASE("layer_norm: the weights are f64", "f32[2, 4]", "x.to(kFloat64)",
          layer_norm(ones({2, 4}), {4}, ones({4}, kDouble))),
     CASE("prelu: the weights are f64", "f32[2, 4]", "x.to(kFloat64)", prelu(ones({2, 4}), ones({1}, kDouble))),
+    CASE("prelu: the weights are f64", "f32[2, 4]", "x.to(kFloat64)", wide<nn::PReLU>()(ones({2, 4}))),
+    CASE("Bilinear: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         wide<nn::Bilinear>(3, 4, 2)(ones({2, 3}), ones({2, 4}))),
+    CASE("Bilinear: got", "f32[2, 3] and f64[2, 4]", "x1.to(kFloat64)",
+         nn::Bilinear(3, 4, 2)(ones({2, 3}), ones({2, 4}, kDouble))),
     CASE("arange: 259", "u8", "need 0 to 255", arange(250, 260, {.dtype = kUInt8})),
     CASE("grad: cannot differentiate", "i64[2]", "need a floating-point", grad(sum(ones({2})), {ints({1, 2})})),
 };
