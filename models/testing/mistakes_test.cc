@@ -169,6 +169,8 @@ const std::vector<Mistake> kDTypes = {
     CASE("lerp: the weights are f64", "f32[2]", "x.to(kFloat64)", lerp(ones({2}), ones({2}), ones({2}, kDouble))),
     CASE("cov: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
          cov(ones({2, 3}), {.aweights = ones({3}, kDouble)})),
+    CASE("lgamma: does not support", "f8e4m3", "convert", lgamma(ones({3}).to(kFloat8E4M3))),
+    CASE("digamma: does not support", "f8e5m2", "convert", digamma(ones({3}).to(kFloat8E5M2))),
     CASE("arange: 259", "u8", "need 0 to 255", arange(250, 260, {.dtype = kUInt8})),
     CASE("grad: cannot differentiate", "i64[2]", "need a floating-point", grad(sum(ones({2})), {ints({1, 2})})),
 };
