@@ -32,7 +32,7 @@ PReLU::PReLU(int64_t num_parameters, double init, std::source_location loc) {
 
 Tensor PReLU::operator()(const Arg& x) const {
   CallScope call(*this, x.line());
-  return call.result(prelu(x, weight.value().to(internal::tensor_of(x, "PReLU").dtype())));
+  return call.result(prelu(x, weight.value()));
 }
 
 // The layer owns its copy of the mode's text.

@@ -205,8 +205,9 @@ TEST(Bilinear, EqualsLoops) {
       want.push_back(s);
     }
   EXPECT_TRUE(weft::testing::close(layer(a, b), Tensor::from_vector(want, {2, 5, 2}), kFloat64, 64));
-  EXPECT_EQ(layer(zeros({0, 3}), zeros({0, 4})).shape(), Shape({0, 2}));
-  EXPECT_EQ(layer(zeros({3}), zeros({4})).shape(), Shape({2}));
+  const TensorOptions wide{.dtype = kFloat64};
+  EXPECT_EQ(layer(zeros({0, 3}, wide), zeros({0, 4}, wide)).shape(), Shape({0, 2}));
+  EXPECT_EQ(layer(zeros({3}, wide), zeros({4}, wide)).shape(), Shape({2}));
   EXPECT_EQ(error_of([&] {
               layer(zeros({2, 3}), zeros({3, 4}));
             }),

@@ -173,6 +173,13 @@ TEST(Scheduler, ReducesOnAPlateau) {
   opt.set_lr(8);
   most.step(2);
   EXPECT_NEAR(opt.lr.value().item<double>(), 0.8, 1e-7);
+  // A rate is f64: no digits are lost on the way through the cell.
+  ReduceLROnPlateau half(opt, {.mode = "max", .factor = 0.5, .patience = 0});
+  opt.set_lr(0.3);
+  half.step(2);
+  half.step(2);
+  EXPECT_EQ(opt.lr.value().item<double>(), 0.15);
+  EXPECT_EQ(half.lr(), 0.15);
   EXPECT_EQ(error_of([&] { ReduceLROnPlateau(opt, {.mode = "least"}); }),
             "ReduceLROnPlateau: mode is 'least'; need \"min\" or \"max\"");
   EXPECT_EQ(error_of([&] { ReduceLROnPlateau(opt, {.factor = 1}); }),

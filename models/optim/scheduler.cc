@@ -89,8 +89,7 @@ void ReduceLROnPlateau::step(double metric, std::source_location loc) {
     bad_ = 0;
   }
   if (bad_ <= options_.patience) return;
-  const auto now = lr_.value().item<float>();
-  if (now != static_cast<float>(rate_)) rate_ = now;  // another caller has set lr
+  rate_ = lr_.value().item<double>();  // another caller may have set lr
   const double lower = std::max(rate_ * options_.factor, options_.min_lr);
   cooldown_ = options_.cooldown;
   bad_ = 0;

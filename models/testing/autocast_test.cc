@@ -74,6 +74,29 @@ TEST(Autocast, ProductsAndTheirGradientsAreWithinTheRoundingsOfTheirOperands) {
     }
 }
 
+// Written-out attention becomes attention's kernel, whose mod reads 16-bit scores: two products, and the roundings of
+// scores, probabilities and result.
+TEST(Autocast, WrittenOutAttentionIsWithinTheRoundingsOfItsScores) {
+  manual_seed(1);
+  const Tensor q = randn({2, 2, 9, 16}), k = randn({2, 2, 11, 16}), v = randn({2, 2, 11, 16});
+  const Tensor visible = ge(unsqueeze(arange(9), 1) + 2, unsqueeze(arange(11), 0));
+  for (double hidden : {-1e9, -65504., -std::numeric_limits<double>::infinity()})
+    for (DType low : {kBFloat16, kFloat16}) {
+      if (low == kFloat16 && hidden == -1e9) continue;  // f16 has no such number
+      const auto fn = [&](Tensor q, Tensor k, Tensor v) {
+        return matmul(softmax(where(visible, matmul(q, k.mT()) / 4.0, hidden), -1), v);
+      };
+      const Tensor need = fn(q.to(kFloat64), k.to(kFloat64), v.to(kFloat64));
+      const double u = unit_roundoff(low), score = matmul(abs(q), abs(k).mT()).amax().item<double>() / 4;
+      const double relative = std::expm1(2 * 4 * u * score) + 4 * u;
+      for (bool compiled : {false, true}) {
+        const Tensor got = compile(fn, {.enabled = compiled, .autocast = low})(q, k, v);
+        EXPECT_EQ(got.dtype(), low);
+        EXPECT_LE((got.to(kFloat64) - need).abs().amax().item<double>(), relative * abs(v).amax().item<double>());
+      }
+    }
+}
+
 struct Mlp : nn::Module {
   nn::Linear a{16, 32}, b{32, 32}, c{32, 4};
   nn::LayerNorm norm{32};

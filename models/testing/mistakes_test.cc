@@ -40,6 +40,13 @@ Tensor ints(std::vector<int64_t> v) { return Tensor::from_vector<int64_t>(v, {st
 const TensorOptions kMeta{.device = Device::meta()}, kLong{.dtype = kInt64}, kFlag{.dtype = kBool},
     kDouble{.dtype = kFloat64};
 
+template <class Layer>
+Layer wide(auto... sizes) {
+  Layer layer(sizes...);
+  layer.to(kFloat64);
+  return layer;
+}
+
 #define CASE(what, got, need, ...)                 \
   {                                                \
     __LINE__, what, got, need, [] { __VA_ARGS__; } \
@@ -140,6 +147,30 @@ const std::vector<Mistake> kDTypes = {
     CASE("layer_norm: the weights are f64", "f32[2, 4]", "x.to(kFloat64)",
          layer_norm(ones({2, 4}), {4}, ones({4}, kDouble))),
     CASE("prelu: the weights are f64", "f32[2, 4]", "x.to(kFloat64)", prelu(ones({2, 4}), ones({1}, kDouble))),
+    CASE("prelu: the weights are f64", "f32[2, 4]", "x.to(kFloat64)", wide<nn::PReLU>()(ones({2, 4}))),
+    CASE("Bilinear: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         wide<nn::Bilinear>(3, 4, 2)(ones({2, 3}), ones({2, 4}))),
+    CASE("Bilinear: got", "f32[2, 3] and f64[2, 4]", "x1.to(kFloat64)",
+         nn::Bilinear(3, 4, 2)(ones({2, 3}), ones({2, 4}, kDouble))),
+    CASE("cross_entropy: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         cross_entropy(ones({2, 3}), zeros({2}, kLong), {.weight = ones({3}, kDouble)})),
+    CASE("cross_entropy: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         cross_entropy(ones({2, 3}), ones({2, 3}), {.weight = ones({3}, kDouble)})),
+    CASE("nll_loss: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         nll_loss(ones({2, 3}), zeros({2}, kLong), {.weight = ones({3}, kDouble)})),
+    CASE("binary_cross_entropy_with_logits: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         binary_cross_entropy_with_logits(ones({2, 3}), ones({2, 3}), {.pos_weight = ones({3}, kDouble)})),
+    CASE("binary_cross_entropy: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         binary_cross_entropy(ones({2, 3}), ones({2, 3}), {.weight = ones({3}, kDouble)})),
+    CASE("multi_margin_loss: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         multi_margin_loss(ones({2, 3}), zeros({2}, kLong), {.weight = ones({3}, kDouble)})),
+    CASE("multilabel_soft_margin_loss: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         multilabel_soft_margin_loss(ones({2, 3}), ones({2, 3}), {.weight = ones({3}, kDouble)})),
+    CASE("lerp: the weights are f64", "f32[2]", "x.to(kFloat64)", lerp(ones({2}), ones({2}), ones({2}, kDouble))),
+    CASE("cov: the weights are f64", "f32[2, 3]", "x.to(kFloat64)",
+         cov(ones({2, 3}), {.aweights = ones({3}, kDouble)})),
+    CASE("lgamma: does not support", "f8e4m3", "convert", lgamma(ones({3}).to(kFloat8E4M3))),
+    CASE("digamma: does not support", "f8e5m2", "convert", digamma(ones({3}).to(kFloat8E5M2))),
     CASE("arange: 259", "u8", "need 0 to 255", arange(250, 260, {.dtype = kUInt8})),
     CASE("grad: cannot differentiate", "i64[2]", "need a floating-point", grad(sum(ones({2})), {ints({1, 2})})),
 };

@@ -6,6 +6,7 @@
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/promotion.h"
+#include "ops/core/record_parts.h"
 
 namespace weft::internal {
 
@@ -16,16 +17,26 @@ inline const Tensor& floating_of(const Arg& x, const char* op) {
   return t;
 }
 
-/// The first operand of a function, as a float. Nodes and errors get the line of its call.
+/// Throws, naming `op`, for a dtype that is for storage only.
+inline void check_computed(const Tensor& t, const char* op) {
+  WEFT_CHECK(!is_floating(t.dtype()) || is_computed_float(t.dtype()), op, ": does not support ", t.dtype(),
+             "; convert with to(f32) first");
+}
+
+/// The first operand of a function, as a float that kernels compute with. Nodes and errors get the line of its call.
 class FloatingOperand : LineScope, public Tensor {
  public:
-  FloatingOperand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(floating_of(x, op)) {}
+  FloatingOperand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(floating_of(x, op)) {
+    check_computed(*this, op);
+  }
 };
 
 /// The same for a function that gives f32 under Autocast, where 16-bit floats become f32.
 class F32Operand : LineScope, public Tensor {
  public:
-  F32Operand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(autocast_f32(floating_of(x, op))) {}
+  F32Operand(const Arg& x, const char* op) : LineScope(x.line()), Tensor(autocast_f32(floating_of(x, op))) {
+    check_computed(*this, op);
+  }
 };
 
 /// 16-bit floats as f32, others unchanged: the dtype in which norms, softmax, losses and routers compute.
@@ -36,6 +47,7 @@ inline Tensor widened(const Tensor& t) { return is_16bit(t.dtype()) ? t.to(kFloa
 template <class F>
 Tensor of_real(const Arg& x, const char* op, const F& f) {
   const FirstOperand t(x, op);
+  check_computed(t, op);
   if (!is_floating(t.dtype())) return f(t.to(kFloat32));
   return f(widened(t)).to(t.dtype());
 }
@@ -69,6 +81,7 @@ template <class F>
 Tensor of_reals(const Arg& a, const Arg& b, const char* op, const F& f) {
   LineScope line(a.line());
   const OperandPair p = common(a, b, op);
+  check_computed(p.a, op);
   if (!is_floating(p.a.dtype())) return f(p.a.to(kFloat32), p.b.to(kFloat32));
   return f(widened(p.a), widened(p.b)).to(p.a.dtype());
 }

@@ -71,13 +71,18 @@ class AttentionDiscovery {
   const OpDef& op(const char* name) const { return *op_table().find(name); }
   bool is(Value v, const char* name) const { return g_.node(v).op == &op(name); }
 
+  /// The number that all elements of v have, if any, before it is rounded to the dtype of v.
+  std::optional<double> unrounded(Value v) const {
+    const Node* const n = constant_behind(g_, v, true);
+    return n ? std::optional(internal::number(n->attrs, "value")) : std::nullopt;
+  }
   /// The number that all elements of v have, if any.
   std::optional<double> number(Value v) const {
-    const Node* const n = constant_behind(g_, v, true);
-    if (!n) return {};
-    const AttrValue& x = *n->attrs.find("value");
-    if (const double* d = std::get_if<double>(&x)) return *d;
-    return static_cast<double>(std::get<int64_t>(x));
+    std::optional<double> x = unrounded(v);
+    const DType t = g_.type(v).dtype;
+    if (x && t == kFloat16) x = static_cast<float>(float16(static_cast<float>(*x)));
+    if (x && t == kBFloat16) x = static_cast<float>(bfloat16(static_cast<float>(*x)));
+    return x;
   }
 
   /// Empty if the node becomes an attention; then f describes it. Otherwise the reason why it stays.
@@ -155,7 +160,7 @@ class AttentionDiscovery {
     if (w.op != &op("where") || w.inputs[1].node != mul || number(w.inputs[2]) != 0.0) return false;
     const Node& ge = g_.node(w.inputs[0]);
     if (ge.op != &op("ge")) return false;
-    const std::optional<double> rate = number(ge.inputs[1]), gain = number(m.inputs[1]);
+    const std::optional<double> rate = number(ge.inputs[1]), gain = unrounded(m.inputs[1]);
     if (!rate || !gain || !(*rate > 0 && *rate < 1) || std::fabs(*gain * (1 - *rate) - 1) > 1e-6) return false;
     // The upper 24 of the bits, as a number in [0, 1).
     Value v = ge.inputs[0];
@@ -173,7 +178,7 @@ class AttentionDiscovery {
 
   /// Walks from the operand of softmax to the product of q and k.
   std::string up(FoundAttention& f, const Shape& shape) {
-    const Value x = g_.node(f.softmax).inputs[0];
+    Value x = g_.node(f.softmax).inputs[0];
     std::map<int32_t, bool> seen;
     std::string why;
     if (!depends(f, x.node, shape, seen, why)) return why.empty() ? kNotAttention : why;
@@ -185,6 +190,8 @@ class AttentionDiscovery {
       return kNotAttention;
     for (const auto& [id, yes] : seen)
       if (yes) f.inside.insert(id);
+    // softmax widens 16-bit scores; a mod computes in f32 anyway.
+    while (g_.node(x).op == &cast_op && is_16bit(g_.type(g_.node(x).inputs[0]).dtype)) x = g_.node(x).inputs[0];
     f.top = x;
     // where(condition, scores, -inf) directly below softmax, and a scalar factor directly above the product.
     if (is(x, "where")) {
@@ -233,7 +240,9 @@ class AttentionDiscovery {
 
   // ---- mods ----
 
-  /// Writes the computation of the graph over [.., q, kv] as a function of one point.
+  /// Writes the computation of the graph over [.., q, kv] as a function of one point. Chains of 16-bit floats stay f32
+  /// inside, as in fused kernels: numbers and tables have the values that their dtypes round to, and results of ops are
+  /// not rounded.
   class Puller {
    public:
     Puller(const AttentionDiscovery& d, const FoundAttention& f, bool score) : d_(d), f_(f), capture_(Capture::kBody) {
@@ -255,6 +264,10 @@ class AttentionDiscovery {
    private:
     using DimPositions = std::vector<Tensor>;  // index: dim; undefined where the extent is 1
 
+    /// The dtype in which a mod has values of dtype t.
+    static DType computed(DType t) { return is_16bit(t) ? kFloat32 : t; }
+    static Tensor wide(const Tensor& t) { return cast(t, computed(t.dtype())); }
+
     Tensor pull(Value v, const DimPositions& at) {
       std::vector<const TensorImpl*> key;
       for (const Tensor& t : at) key.push_back(t.defined() ? t.impl() : nullptr);
@@ -264,16 +277,17 @@ class AttentionDiscovery {
     }
 
     Tensor make(Value v, const DimPositions& at) {
-      if (v == f_.value) return value_;
+      if (v == f_.value) return cast(value_, computed(d_.g_.type(v).dtype));
       const Graph& g = d_.g_;
       const Node& n = g.node(v);
       const Shape& shape = g.type(v).shape;
-      if (n.op == &constant_op) return dispatch(constant_op, {}, n.attrs.without("device"), n.line);
+      if (n.op == &constant_op) return wide(dispatch(constant_op, {}, n.attrs.without("device"), n.line));
       if (n.op == &iota_op) return iota(n, at);
       if (n.op->is(kPointwise)) {
         SmallVec<Tensor, 3> in;
         SmallVec<const Tensor*, 3> operands;
         for (Value i : n.inputs) in.push_back(pull(i, g.type(i).shape.empty() ? DimPositions{} : at));
+        if (n.op == &cast_op) return cast(in[0], computed(n.outputs[0].dtype));
         for (const Tensor& t : in) operands.push_back(&t);
         return dispatch(*n.op, TensorPtrs(operands), n.attrs, n.line);
       }
@@ -307,8 +321,9 @@ class AttentionDiscovery {
       const AttrValue &start = *n.attrs.find("start"), &step = *n.attrs.find("step");
       const Tensor i = at[0].defined() ? at[0] : full({}, int64_t{0}, {.dtype = kInt64});
       const DType t = n.outputs[0].dtype;
-      if (const int64_t* whole = std::get_if<int64_t>(&start)) return cast(i * std::get<int64_t>(step) + *whole, t);
-      return cast(cast(i, kFloat64) * std::get<double>(step) + std::get<double>(start), t);
+      if (const int64_t* whole = std::get_if<int64_t>(&start))
+        return wide(cast(i * std::get<int64_t>(step) + *whole, t));
+      return wide(cast(cast(i, kFloat64) * std::get<double>(step) + std::get<double>(start), t));
     }
 
     Tensor table(Value v, const DimPositions& at) {
@@ -326,7 +341,7 @@ class AttentionDiscovery {
       Tensor t = inputs_[which];
       for (int d = 0; d < type.shape.size(); ++d)
         if (type.shape[d] != 1) t = t[at[static_cast<size_t>(d)]];
-      return t;
+      return wide(t);
     }
 
     const AttentionDiscovery& d_;

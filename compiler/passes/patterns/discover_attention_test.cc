@@ -136,6 +136,40 @@ TEST(DiscoverAttention, SixteenBits) {
       qkv(kBFloat16), "bf16");
 }
 
+// Softmax of 16-bit scores: the mod computes in f32.
+TEST(DiscoverAttention, SixteenBitScores) {
+  struct Row {
+    const char* name;
+    Tensor (*scores)(In a, const Tensor& s);  // of a scaled product
+  };
+  const auto visible = [] { return ge(unsqueeze(arange(20), 1), unsqueeze(arange(20), 0)); };
+  static const auto kVisible = visible;
+  const Row rows[] = {
+      {"plain", [](In, const Tensor& s) { return s; }},
+      {"where -inf", [](In, const Tensor& s) { return where(kVisible(), s, -kInf); }},
+      {"where -1e9", [](In, const Tensor& s) { return where(kVisible(), s, s.dtype() == kFloat16 ? -65504 : -1e9); }},
+      {"masked_fill", [](In, const Tensor& s) { return masked_fill(s, logical_not(kVisible()), -kInf); }},
+      {"added", [](In a, const Tensor& s) { return s + a[3]; }},
+      {"tanh cap", [](In, const Tensor& s) { return where(kVisible(), tanh(s / 5.0) * 5.0, -kInf); }},
+      {"alibi",
+       [](In, const Tensor& s) {
+         const Tensor distance = unsqueeze(arange(20), 0) - unsqueeze(arange(20), 1);
+         return where(kVisible(), s + (distance * 0.125).to(s.dtype()), -kInf);
+       }},
+  };
+  for (DType t : {kBFloat16, kFloat16})
+    for (const Row& row : rows) {
+      std::vector<Tensor> x = qkv(t);
+      x.push_back(where(kVisible(), 0.0, -3e4).to(t));
+      expect_same(
+          [&](In a) {
+            const Tensor s = matmul(a[0], transpose(a[1], -1, -2)) * 0.25;
+            return std::vector<Tensor>{matmul(softmax(row.scores(a, s), -1), a[2])};
+          },
+          x, str_cat(t, " ", row.name).c_str());
+    }
+}
+
 TEST(DiscoverAttention, MaskAndScaleAreTakenOut) {
   const Passed p = passed([](In a) { return std::vector<Tensor>{matmul(softmax(causal(scores(a) * 0.25), -1), a[2])}; },
                           qkv(kFloat32));

@@ -6,6 +6,7 @@
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/products/dot.h"
+#include "ops/core/promotion.h"
 
 namespace weft::nn {
 
@@ -38,12 +39,15 @@ Tensor Bilinear::operator()(const Arg& x1, const Arg& x2) const {
   }
   WEFT_CHECK(fits && is_floating(a.dtype()) && is_floating(b.dtype()), "Bilinear: got ", a.type(), " and ", b.type(),
              "; need floats [..., ", in1, "] and [..., ", in2, "] with equal dims before the last");
+  WEFT_CHECK(b.dtype() != kFloat64 || a.dtype() == kFloat64, "Bilinear: got ", a.type(), " and ", b.type(),
+             "; need one dtype: x1.to(kFloat64)");
   const int64_t n = rows.numel();
-  Tensor y = einsum("ri,oij,rj->ro", std::vector<Tensor>{reshape(a, {n, in1}), weight.value().to(a.dtype()),
-                                                         reshape(b, {n, in2}).to(a.dtype())});
+  const auto own = [&](const Tensor& p) { return p.to(internal::dtype_with(p, a, "Bilinear")); };
+  Tensor y = einsum("ri,oij,rj->ro",
+                    std::vector<Tensor>{reshape(a, {n, in1}), own(weight.value()), reshape(b, {n, in2}).to(a.dtype())});
   rows.push_back(weight.shape()[0]);
   y = reshape(y, rows);
-  return call.result(bias.defined() ? y + bias.value().to(a.dtype()) : y);
+  return call.result(bias.defined() ? y + own(bias.value()) : y);
 }
 
 }  // namespace weft::nn

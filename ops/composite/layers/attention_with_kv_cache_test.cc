@@ -147,6 +147,22 @@ void expect_right(const Example& e, const KvCacheAttention& got, const char* wha
 
 bool same_bits(const Tensor& a, const Tensor& b) { return testing::to_reals(a) == testing::to_reals(b); }
 
+// Equal scores give the mean of the values, however large they are.
+TEST(KvCacheAttention, OfEqualHugeScores) {
+  for (DType t : {kFloat32, kBFloat16})
+    for (double size : {1e5, -1e5})
+      for (int64_t length : {5, 129, 1100}) {  // 1100: in pieces
+        const Tensor q = full({1, 1, 1, 16}, size, {.dtype = t}), k = full({1, 1, 1200, 16}, 1e5, {.dtype = t});
+        const Tensor v = reshape(remainder(arange(1200.0), 2), {1, 1, 1200, 1}).to(t);
+        const KvCacheAttention r =
+            attention_with_kv_cache(q, k, v, {.cache_seqlens = full({}, length, {.dtype = kInt64}), .scale = 1});
+        const double mean = static_cast<double>(length / 2) / static_cast<double>(length);
+        EXPECT_NEAR(r.out.item<float>(), mean, 2 * unit_roundoff(t)) << t << " " << size << " " << length;
+        const double score = q.flatten()[0].item<double>() * k.flatten()[0].item<double>() * 16;
+        EXPECT_NEAR(r.lse.item<float>(), score, std::abs(score) * 0x1p-22);
+      }
+}
+
 TEST(AttentionWithKvCache, EveryArgumentIsWhatLoopsCompute) {
   for (DType t : {kFloat32, kBFloat16, kFloat16}) {
     struct Named {

@@ -5,6 +5,9 @@
 
 #include "framework/autodiff/grad.h"
 #include "ops/composite/layers/norm.h"
+#include "ops/composite/math/cumulative.h"
+#include "ops/composite/math/math.h"
+#include "ops/composite/math/special.h"
 #include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
@@ -114,6 +117,20 @@ TEST(Softmax, OfLargeAndInfiniteValues) {
   Tensor x = Tensor::from_vector<float>({1e30f, 1e30f, -kInf, -1e30f}, {4});
   EXPECT_EQ(softmax(x, 0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
   EXPECT_EQ(x.softmax(0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
+}
+
+// Equal entries share the gradient, however large they are.
+TEST(Softmax, GradientsOfLogSumsOfLargeValues) {
+  for (DType t : {kFloat64, kFloat32, kBFloat16})
+    for (double size : {1e30, -1e30}) {
+      const Tensor x = full({4}, size, {.dtype = t}).requires_grad(), two = slice(x, 0, 0, 2);
+      const auto expect = [&](const Tensor& y, const std::vector<double>& want) {
+        EXPECT_EQ(grad(sum(y), {x})[0].to(kFloat64).to_vector<double>(), want) << t << " " << size;
+      };
+      expect(logsumexp(x, 0), {0.25, 0.25, 0.25, 0.25});
+      expect(slice(logcumsumexp(x, 0), 0, 3, 4), {0.25, 0.25, 0.25, 0.25});
+      expect(logaddexp(select(two, 0, 0), select(two, 0, 1)), {0.5, 0.5, 0, 0});
+    }
 }
 
 TEST(Softmax, SoftminIsThatOfTheNegative) {

@@ -1,5 +1,6 @@
 // Connectionist temporal classification: the loss of a sequence of labels whose places in time are unknown.
 #pragma once
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -23,5 +24,11 @@ Tensor ctc_loss(const Arg& log_probs, const Arg& targets, const Arg& input_lengt
                 const CtcLossOptions& options = {});
 Tensor ctc_loss(const Arg& log_probs, const Arg& targets, const std::vector<int64_t>& input_lengths,
                 const std::vector<int64_t>& target_lengths, const CtcLossOptions& options = {});
+/// The same for lengths in braces: {8} is one length, not a number.
+inline Tensor ctc_loss(const Arg& log_probs, const Arg& targets, std::initializer_list<int64_t> input_lengths,
+                       std::initializer_list<int64_t> target_lengths, const CtcLossOptions& options = {}) {
+  return ctc_loss(log_probs, targets, std::vector<int64_t>(input_lengths), std::vector<int64_t>(target_lengths),
+                  options);
+}
 
 }  // namespace weft

@@ -45,11 +45,11 @@ struct Classes {
     want.erase(dim);
     return targets.shape() == want;
   }
-  /// The weights of the classes in the dtype of the scores.
+  /// The weights of the classes in the dtype of the scores, which must not narrow them.
   Tensor weights(const Tensor& weight, const char* op) const {
     WEFT_CHECK(is_floating(weight.dtype()) && weight.shape() == Shape({count()}), op, ": weight is ", weight.type(),
                "; need one floating-point number for each of ", count(), " classes");
-    return weight.to(scores.dtype());
+    return weight.to(dtype_with(weight, scores, op));
   }
 };
 
@@ -191,13 +191,13 @@ Tensor smooth_l1_loss(const Arg& x, const Arg& target, std::string_view reductio
 
 namespace {
 
-// `weight` in the dtype of `loss`, which it must broadcast to.
+// `weight` in the dtype of `loss`, which it must broadcast to and which must not narrow it.
 Tensor weight_for(const Tensor& loss, const Tensor& weight, const char* name, const char* op) {
   WEFT_CHECK(is_floating(weight.dtype()), op, ": ", name, " is ", weight.type(), "; need a floating-point dtype");
   bool fits = weight.dim() <= loss.dim();
   for (int d = 1; fits && d <= weight.dim(); ++d) fits = weight.size(-d) == 1 || weight.size(-d) == loss.size(-d);
   WEFT_CHECK(fits, op, ": ", name, " has shape ", weight.shape(), "; need one that broadcasts to ", loss.shape());
-  return weight.to(loss.dtype());
+  return weight.to(dtype_with(weight, loss, op));
 }
 
 Tensor weighted(const Tensor& loss, const BinaryCrossEntropyOptions& o, const char* op) {

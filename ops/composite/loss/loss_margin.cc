@@ -36,7 +36,7 @@ Tensor length(const Tensor& d, double p) {
 Tensor class_weights(const Tensor& weight, const Tensor& x, const char* op) {
   WEFT_CHECK(is_floating(weight.dtype()) && weight.shape() == Shape({x.shape().back()}), op, ": weight is ",
              weight.type(), "; need one floating-point number for each of ", x.shape().back(), " classes");
-  return weight.to(x.dtype());
+  return weight.to(dtype_with(weight, x, op));
 }
 
 void check_has_classes(const Tensor& x, const char* op) {

@@ -385,7 +385,7 @@ Tensor lerp(const Arg& start, const Arg& end, const Arg& weight) {
     const double w = weight.number();
     return (std::fabs(w) < 0.5 ? near(w) : far(w)).to(p.a.dtype());
   }
-  const Tensor w = tensor_of(weight, "lerp").to(a.dtype());
+  const Tensor w = tensor_of(weight, "lerp").to(dtype_with(weight.tensor(), a, "lerp"));
   return where(lt(abs(w), 0.5), near(w), far(w)).to(p.a.dtype());
 }
 

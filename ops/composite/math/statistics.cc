@@ -194,7 +194,8 @@ Tensor cov(const Arg& arg, const CovOptions& options) {
       WEFT_CHECK(least >= 0, "cov: one of ", part == &options.aweights ? "aweights" : "fweights", " is ", least,
                  "; need 0 or more");
     }
-    w = w.defined() ? w * cast(*part, x.dtype()) : cast(*part, x.dtype());
+    const Tensor own = cast(*part, dtype_with(*part, x, "cov"));
+    w = w.defined() ? w * own : own;
   }
   const Autocast off(std::nullopt);
   Tensor centred, products, norm;

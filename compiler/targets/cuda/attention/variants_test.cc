@@ -28,8 +28,8 @@ void expect_near(const char* what, const Tensor& got, const Tensor& want, double
   for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], bound) << what << "[" << i << "]";
 }
 
-/// f32 or bf16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout. of_f64: attributes with
-/// mods traced in f64.
+/// f32, bf16 or f16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout. of_f64: attributes
+/// with mods traced in f64.
 void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true,
            const AttentionKernelOptions& options = {}, const Attrs* of_f64 = nullptr) {
   const int64_t d = in[0].size(3), dv = in[2].size(3);
@@ -41,8 +41,8 @@ void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, doub
   // For a probability: the errors of scores, exponents (up to sqrt(d)) and the sum over the keys.
   const double score = static_cast<double>(d + 12) * std::sqrt(static_cast<double>(d)) * kEps;
   const double relative = 2 * score + static_cast<double>(3 * d + 20 + 2 * keys) * kEps;
-  // For probabilities, gradients of scores and results, if they are rounded to bf16.
-  const double half = in[0].dtype() == kBFloat16 ? 0x1p-9 : 0;
+  // For probabilities, gradients of scores and results, if they are rounded to 16 bits.
+  const double half = in[0].dtype() == kFloat32 ? 0 : in[0].dtype() == kBFloat16 ? 0x1p-9 : 0x1p-12;
   expect_near("out", got[0], want[0], (relative + 2 * half) * keep);
   expect_near("log_sum", got[1], want[1], relative);
   expect_near("max", got[2], want[2], relative);
@@ -122,19 +122,31 @@ TEST(AttentionVariants, ValuesOfHiddenKeys) {
 // Rows that a large finite number masks, in part or as a whole: equal scores give equal probabilities. The reference
 // absorbs the scores too, from 2^60 on.
 TEST(AttentionVariants, HugeScores) {
-  for (const auto& [type, sm90a] : {std::pair{kFloat32, false}, {kBFloat16, false}, {kBFloat16, true}})
+  struct Row {
+    DType type;
+    bool sm90a;
+    int64_t queries, keys;  // 1 query and 1100 keys: pieces of the keys are merged
+  };
+  for (const auto& [type, sm90a, queries, keys] : {Row{kFloat32, false, 37, 70},
+                                                   {kBFloat16, false, 37, 70},
+                                                   {kFloat16, false, 37, 70},
+                                                   {kBFloat16, true, 90, 70},
+                                                   {kFloat16, true, 90, 70},
+                                                   {kFloat32, false, 1, 1100},
+                                                   {kFloat16, false, 1, 1100}})
     for (float mask : {-1e20f, -1e30f, std::numeric_limits<float>::lowest()}) {
-      SCOPED_TRACE(str_cat(type, sm90a ? " sm_90a" : "", " mask ", mask));
-      const Tensor q = values({2, 2, sm90a ? 90 : 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
-                   v = values({2, 2, 70, 16}, 3).to(type);
+      SCOPED_TRACE(str_cat(type, sm90a ? " sm_90a" : "", " keys ", keys, " mask ", mask));
+      const Tensor q = values({2, 2, queries, 16}, 1).to(type), k = values({2, 2, keys, 16}, 2).to(type),
+                   v = values({2, 2, keys, 16}, 3).to(type);
+      const int64_t padding = keys * 4 / 7;
       // Masks every second query of entry 0, and the first keys of entry 1.
       const FlexAttentionOptions o{.score_mod = [=](const Score& s) {
-        const Tensor hidden = where(s.b == 0, remainder(s.q, 2) == 0, s.kv < 40);
+        const Tensor hidden = where(s.b == 0, remainder(s.q, 2) == 0, s.kv < padding);
         return where(hidden, s.value + mask, s.value);
       }};
       const weft::internal::AttentionCall c = weft::internal::attention_call(q, k, v, o);
       const Attrs wide = weft::internal::attention_call(q.to(kFloat64), k.to(kFloat64), v.to(kFloat64), o).attrs;
-      check(c.attrs, c.operands, 70, 1, true, {.sm90a = sm90a, .maps = sm90a}, &wide);
+      check(c.attrs, c.operands, keys, 1, true, {.sm90a = sm90a, .maps = sm90a}, &wide);
     }
 }
 

@@ -152,6 +152,23 @@ TEST(CudaOpLayouts, SumsAtIndices) {
                               {{{"dims", Shape{0}}}, {values({70000}, 2, kFloat64)}}});
 }
 
+// The last of the values for a position stays.
+TEST(CudaOpLayouts, RepeatedPositions) {
+  std::vector<int64_t> at{0, 0, 2};
+  for (int i = 0; i < 997; ++i) at.push_back(2);
+  for (DType t : {kFloat32, kBFloat16, kInt64}) {
+    testing::Case c;
+    c.op = &index_copy_op;
+    c.in = {zeros({3, 2}, {.dtype = t}), Tensor::from_vector(at, {1000}),
+            reshape(remainder(arange(2000, {.dtype = kInt64}), 251), {1000, 2}).to(t)};
+    OpRunner runner;
+    ASSERT_TRUE(runner.prepare(c));
+    EXPECT_EQ(runner.run(0, c.in).out.at(0).to(kInt64).to_vector<int64_t>(),
+              (std::vector<int64_t>{2, 3, 0, 0, 1998 % 251, 1999 % 251}))
+        << t;
+  }
+}
+
 TEST(CudaOpLayouts, Experts) {
   for (int64_t experts : {1, 8, 300}) {
     const ExpertOrder o = expert_order(integers({1100, 2}, experts, 3), experts);

@@ -1,6 +1,7 @@
 // Compares Weft with the samples that `opinfo.py draw FOLDER` wrote: values and gradients in f64 and in the sample's
-// dtype, and the bits of compiled functions. Usage: opinfo FOLDER [--only=NAME] [--compiled=SAMPLES OF A ROW].
-// Prints differences and counts; fails if a difference is not in accepted.txt, or if more than 2% are refused.
+// dtype, and the bits of compiled functions of f32 and 16-bit samples. Prints differences and counts; fails if a
+// difference is not in accepted.txt, or if more than 2% are refused.
+// Usage: opinfo FOLDER [--only=NAME] [--compiled=SAMPLES OF A ROW AND DTYPE].
 #include "models/testing/pytorch/opinfo/opinfo.h"
 
 #include <algorithm>
@@ -430,11 +431,12 @@ void compiled(const std::vector<Evaluated>& all, Report& report) {
 int run(const std::string& folder, const std::string& only, size_t most) {
   Reader reader;
   Report report;
-  std::map<const OpInfoRow*, std::vector<Evaluated>> rows;
+  std::map<std::pair<const OpInfoRow*, DType>, std::vector<Evaluated>> rows;
   const std::vector<Sample> samples = reader.read(folder, only);
   for (const Sample& s : samples)
-    if (std::optional<Result> r = compare_eager(s, report); r && s.dtype == kFloat32) rows[s.row].push_back({&s, *r});
-  std::vector<Evaluated> chosen;  // equally many samples of each row
+    if (std::optional<Result> r = compare_eager(s, report); r && (s.dtype == kFloat32 || is_16bit(s.dtype)))
+      rows[{s.row, s.dtype}].push_back({&s, *r});
+  std::vector<Evaluated> chosen;  // equally many samples of each row and dtype
   for (const auto& [row, all] : rows)
     for (size_t i = 0; i < std::min(most, all.size()); ++i)
       chosen.push_back(all[i * all.size() / std::min(most, all.size())]);

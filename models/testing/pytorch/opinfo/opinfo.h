@@ -22,35 +22,26 @@ class Inputs {
  public:
   std::map<std::string, Argument> all;
 
-  void read(const char* name, Tensor& v) const {
-    if (const Argument* a = find(name)) v = a->tensors.at(0);
-  }
-  void read(const char* name, std::vector<Tensor>& v) const {
-    if (const Argument* a = find(name)) v = a->tensors;
-  }
-  void read(const char* name, int64_t& v) const {
-    if (const Argument* a = find(name)) v = a->integers.at(0);
-  }
-  void read(const char* name, bool& v) const {
-    if (const Argument* a = find(name)) v = a->integers.at(0);
-  }
-  void read(const char* name, double& v) const {
-    if (const Argument* a = find(name)) v = a->numbers.at(0);
-  }
-  void read(const char* name, Shape& v) const {
-    if (const Argument* a = find(name)) v = Shape(a->integers);
-  }
-  void read(const char* name, std::vector<int64_t>& v) const {
-    if (const Argument* a = find(name)) v = a->integers;
-  }
-  void read(const char* name, std::vector<double>& v) const {
-    if (const Argument* a = find(name)) v = a->numbers;
-  }
-  void read(const char* name, std::string& v) const {
-    if (const Argument* a = find(name)) v = a->text;
-  }
-  void read(const char* name, DType& v) const {
-    if (const Argument* a = find(name)) v = a->dtype;
+  template <class T>
+  void read(const char* name, T& v) const {
+    const Argument* const a = find(name);
+    if (!a) return;
+    if constexpr (std::is_same_v<T, Tensor>)
+      v = a->tensors.at(0);
+    else if constexpr (std::is_same_v<T, std::vector<Tensor>>)
+      v = a->tensors;
+    else if constexpr (std::is_same_v<T, double>)
+      v = a->numbers.at(0);
+    else if constexpr (std::is_same_v<T, std::vector<double>>)
+      v = a->numbers;
+    else if constexpr (std::is_integral_v<T>)
+      v = static_cast<T>(a->integers.at(0));
+    else if constexpr (std::is_same_v<T, std::string>)
+      v = a->text;
+    else if constexpr (std::is_same_v<T, DType>)
+      v = a->dtype;
+    else
+      v = T(a->integers);
   }
   template <class T>
   void read(const char* name, std::optional<T>& v) const {

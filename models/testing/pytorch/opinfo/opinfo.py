@@ -82,7 +82,7 @@ def read():
             elif line.startswith("*("):
                 for torch, weft in each:
                     head, _, rest = line.partition(" => ")
-                    rows.append(Row(number, f"{torch}{head[1:]} => {re.sub(r'(?<![^ ])[*](?=[(])', weft, rest)}"))
+                    rows.append(Row(number, f"{torch}{head[1:]} => {re.sub(r'(?<![^ (])[*](?=[()])', weft, rest)}"))
             elif line and not line.startswith("#"):
                 rows.append(Row(number, line))
     return rows
@@ -191,7 +191,6 @@ class Writer:
         elif not p.kind.startswith('"'):
             kind = {bool: "B", int: "I", float: "F", str: "S"}[type(v)]
             self.line("in", p.name, kind if p.kind == "A" else p.kind, int(v) if isinstance(v, bool) else v)
-
 
     def gradient(self, own, wide):
         """Writes the gradient of the argument written last."""
