@@ -259,6 +259,8 @@ const std::vector<Mistake> kOptimisers = {
 const std::vector<Mistake> kCapture = {
     CASE("item: the value", "does not exist yet", "need to return it",
          compile([](Tensor x) { return x * x.sum().item<float>(); })(ones({2}))),
+    CASE("equal: the value", "does not exist yet", "need to return it",
+         compile([](Tensor x) { return x.equal(x) ? x : x * 2.0; })(ones({2}))),
     CASE("matmul: inner dimensions differ", "[2, 3] x [2, 3]", "need equal",
          compile([](Tensor x) { return matmul(x, x); })(ones({2, 3}))),
     CASE("requires_grad: a tensor of i64", "i64", "need a floating-point dtype", ints({1, 2}).requires_grad()),

@@ -121,10 +121,10 @@ bool allclose(const Arg& a, const Arg& b, double rtol, double atol, bool equal_n
   return truth(all(isclose(a, b, rtol, atol, equal_nan)), "allclose", loc);
 }
 
-bool equal(const Arg& a, const Arg& b, std::source_location loc) {
-  LineScope line(loc);
+bool equal(const Arg& a, const Arg& b) {
+  LineScope line(a.loc());
   const Tensor &ta = tensor_of(a, "equal"), &tb = tensor_of(b, "equal");
-  return ta.shape() == tb.shape() && truth(all(eq(ta, tb)), "equal", loc);
+  return ta.shape() == tb.shape() && truth(all(eq(ta, tb)), "equal", a.loc());
 }
 
 }  // namespace weft
