@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
+#include "framework/dispatch/absent.h"
 #include "framework/dispatch/arg.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/commit_always.h"

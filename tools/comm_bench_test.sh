@@ -10,6 +10,10 @@ done
 test "$(echo "$out" | grep -c '^ .* 0$')" = 87
 test "$(echo "$out" | grep -c '^ ')" = 87
 
+# As nccl-tests: the size is that of all ranks, the count of all_gather that of one rank.
+test "$(echo "$out" | grep -A 5 "^# all_gather, threads" | awk '$3 == "float" {print $1 / 4 / 3 == $2}' | sort -u)" = 1
+test "$(echo "$out" | grep -A 5 "^# all_reduce, threads" | awk '$3 == "float" {print $1 / 4 == $2}' | sort -u)" = 1
+
 # A copy beside each collective, and the library beside all_reduce between processes.
 out=$(tools/comm_bench --max_bytes 4 --seconds 0 --against copy)
 echo "$out"

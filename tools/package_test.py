@@ -12,7 +12,8 @@ import tarfile
 import tempfile
 import unittest
 
-sys.path.insert(0, "tools")
+sys.path[:0] = ["tools", "models/testing/pytorch"]
+import cases
 import package
 
 ROOT = pathlib.Path.cwd()
@@ -144,10 +145,11 @@ class PackageTest(unittest.TestCase):
             for header in re.findall(r'^#include "((?!absl/|models/examples/)[^"]+)"', source.read_text(), re.M):
                 self.assertTrue((self.out / "include/weft" / header).is_file(), f"{source.name} includes {header}")
 
-    def errors_of(self, compiler, header, *flags):
-        """The lines with an error of a program that includes `header`."""
+    def errors_of(self, compiler, header, *flags, text=""):
+        """The errors of a program that includes `header`, followed by `text`."""
         done = subprocess.run([compiler, *flags, "-fsyntax-only", "-I", self.out / "include/weft", "-x", "c++", "-"],
-                              input=f'#include "{header}"\n', text=True, stderr=subprocess.PIPE, cwd=self.work)
+                              input=f'#include "{header}"\n{text}', text=True, stderr=subprocess.PIPE, cwd=self.work,
+                              env={**os.environ, "LC_ALL": "C"})
         return [line.split("rror: ")[1] for line in done.stderr.splitlines() if "rror: " in line]
 
     def test_other_compilers(self):
@@ -161,6 +163,26 @@ class PackageTest(unittest.TestCase):
                 self.assertEqual(self.errors_of(OLD_CLANG, header, "-std=c++20"),
                                  ["'Weft needs clang 16 or newer, or g++ 12 or newer' file not found"], header)
         self.assertEqual(self.errors_of("g++", "weft.h", "-std=c++20"), [])
+
+    def test_spellings_that_do_not_compile(self):
+        """Each of them in everyday.txt gets one error: a static assertion that says what to write."""
+        operands, _, missing = cases.read()
+        compiled = self.work / "compiled"
+        compiled.mkdir()
+        include = self.out / "include/weft"
+        package.run("g++", "-std=c++20", "-I", include, "-x", "c++-header", include / "weft.h", "-o",
+                    compiled / "weft.h.gch")
+        names = "Tensor " + ", Tensor ".join(o.name for o in operands)
+        self.assertGreater(len(missing), 15)
+        for place, snippet, _, text in missing:
+            statements, expression = cases.parts(snippet)
+            row = (f"using namespace weft;\nvoid row({names}, Parameter p, nn::Linear m) "
+                   f"{{ {statements} {expression}{';' if expression else ''} }}\n")
+            errors = self.errors_of("g++", "weft.h", "-std=c++20", "-I", compiled, text=row)
+            self.assertEqual(len(errors), 1, f"{place}: {errors}")
+            # Names at the first level are ambiguous before any template of Weft is chosen.
+            begin = "" if "ambiguous" in text else "static assertion failed: "
+            self.assertTrue(errors[0].startswith(begin) and text in errors[0], f"{place}: {errors[0]}; need {text}")
 
     @unittest.skipUnless(CLANG, "clang++-16 is not installed")
     def test_clang(self):

@@ -56,6 +56,14 @@ class CellHandle {
   WEFT_NO_ASSIGNMENT(*=)
   WEFT_NO_ASSIGNMENT(/=)
 #undef WEFT_NO_ASSIGNMENT
+  /// Does not exist: a cell has no gradient.
+  template <class T = Tensor>
+  Tensor grad() const {
+    static_assert(!std::is_same_v<T, Tensor>,
+                  "Parameter: gradients are values, not state: write g = grad(loss, model.parameters()) or "
+                  "grad(loss, {p})[0]");
+    return {};
+  }
   /// Changes dtype or device of the cell; a lazy one stays lazy.
   void convert(DType dtype) const;
   void convert(Device device) const;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/called.h"
 #include "framework/tensor/shape.h"
 
 namespace weft {
@@ -47,7 +48,7 @@ namespace methods {
   M(kthvalue) M(norm) M(clamp) M(clip) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) \
   M(index_add) M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) \
   M(movedim) M(swapaxes) M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) \
-  M(tril) M(triu) M(diagonal) M(diag) M(masked_scatter) M(fill_diagonal)
+  M(tril) M(triu) M(diagonal) M(diag) M(masked_scatter) M(fill_diagonal) M(view)
 // clang-format on
 WEFT_PLAIN_METHODS(WEFT_CALL)
 WEFT_BINARY_METHODS(WEFT_CALL)
@@ -170,7 +171,7 @@ class TensorMethods {
     return name(Shape{a, b, c, d, e}, loc);                                                                        \
   }
   WEFT_METHOD(reshape, reshape)
-  WEFT_METHOD(view, reshape)
+  WEFT_METHOD(view, view)
   WEFT_METHOD(permute, permute)
   WEFT_METHOD(expand, expand)
   WEFT_METHOD(repeat, repeat)
@@ -178,8 +179,14 @@ class TensorMethods {
 #undef WEFT_METHOD
 
   /// The shape of the other tensor.
-  auto view_as(const Self& other, Loc loc = Loc::current()) const { return view(other.shape(), loc); }
-  auto expand_as(const Self& other, Loc loc = Loc::current()) const { return expand(other.shape(), loc); }
+  auto view_as(const Self& other, Loc loc = Loc::current()) const {
+    const internal::Called name("view_as");
+    return view(other.shape(), loc);
+  }
+  auto expand_as(const Self& other, Loc loc = Loc::current()) const {
+    const internal::Called name("expand_as");
+    return expand(other.shape(), loc);
+  }
   /// The dims in reverse order, and the last two dims exchanged.
   auto T(Loc loc = Loc::current()) const {
     Shape dims;

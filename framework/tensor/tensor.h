@@ -65,6 +65,23 @@ struct TensorOptions {
   bool requires_grad = false;
 };
 
+namespace internal {
+/// A number of a list of numbers of several types.
+struct AnyNumber {
+  template <class T>
+  requires std::is_arithmetic_v<T> AnyNumber(T) {}
+};
+/// The list of x[{0, 1}]: an error.
+struct IndexList {
+  template <class A, class B, class... C>
+  IndexList(const A&, const B&, const C&...) {
+    static_assert(sizeof(A) == 0,
+                  "Tensor: [] accepts one index: write x(0, 1) or x[0][1] for x[0, 1], index(x, {Slice(0, 2), 1}) for "
+                  "x[0:2, 1], and x[tensor({0, 1})] for the rows of a list");
+  }
+};
+}  // namespace internal
+
 class Tensor : public TensorMethods<Tensor> {
  public:
   using Loc = std::source_location;
@@ -80,6 +97,10 @@ class Tensor : public TensorMethods<Tensor> {
   requires std::is_arithmetic_v<T> Tensor(std::initializer_list<T>) { no_list<T>(); }
   template <class T>
   Tensor(std::initializer_list<std::initializer_list<T>>) {
+    no_list<T>();
+  }
+  template <class T = internal::AnyNumber>
+  Tensor(std::initializer_list<internal::AnyNumber>) {
     no_list<T>();
   }
   /// An error: x[0] and p.value() are new tensors, which an assignment would change in vain.
@@ -200,6 +221,7 @@ class Tensor : public TensorMethods<Tensor> {
   /// is true: [count, rest]; see nonzero. index(x, {Slice(1, 3), 0}) takes several indices. Defined for callers that
   /// include framework/dispatch/arg.h.
   Tensor operator[](const Arg& index) const;
+  Tensor operator[](const internal::IndexList&) const;
 
   // For users of PyTorch.
   Tensor cpu(Loc loc = Loc::current()) const { return to(Device::cpu(), loc); }

@@ -70,7 +70,7 @@ const std::vector<Mistake> kShapes = {
     CASE("reshape", "two extents of -1", "need one at most", reshape(ones({8}), {-1, -1})),
     CASE("permute", "dims [0, 0] of [2, 3]", "need each of the 2 dims once", permute(ones({2, 3}), {0, 0})),
     CASE("transpose: dim 2", "2 dimensions", "need -2 to 1", transpose(ones({2, 3}), 0, 2)),
-    CASE("broadcast: [3]", "[2, 4]", "need equal extents or 1", expand(ones({3}), {2, 4})),
+    CASE("expand: [3]", "[2, 4]", "need equal extents or 1", expand(ones({3}), {2, 4})),
     CASE("unsqueeze: dim 5", "out of range", "need -3 to 2", unsqueeze(ones({2, 3}), 5)),
     CASE("size: dim 2", "tensor of 2 dimensions", "need -2 to 1", ones({2, 3}).size(2)),
     CASE("size: dim 0", "f32[]", "need a tensor with dims", ones({}).size(0)),
@@ -93,7 +93,8 @@ const std::vector<Mistake> kShapes = {
     CASE("pad", "3 widths for [3]", "need a pair", pad(ones({3}), {1, 2, 3})),
     CASE("pad", "-4 and 0", "need", pad(ones({3}), {-4, 0})),
     CASE("pad: shape", "too many elements", "need fewer", pad(ones({4}), {INT64_MAX, INT64_MAX})),
-    CASE("broadcast: shape", "too many elements", "need fewer", repeat_interleave(ones({4}), int64_t{1} << 61, 0)),
+    CASE("repeat_interleave: shape", "too many elements", "need fewer",
+         repeat_interleave(ones({4}), int64_t{1} << 61, 0)),
     CASE("full: negative extent", "[2, -1]", "need 0 or more", zeros({2, -1})),
     CASE("full: shape", "too many elements", "need fewer", zeros({int64_t{1} << 40, int64_t{1} << 40})),
     UNPLACED("shape: got", "9 dimensions", "need at most 8", zeros({1, 1, 1, 1, 1, 1, 1, 1, 1})),
@@ -289,6 +290,8 @@ const std::vector<Mistake> kOptimisers = {
 const std::vector<Mistake> kCapture = {
     CASE("item: the value", "does not exist yet", "need to return it",
          compile([](Tensor x) { return x * x.sum().item<float>(); })(ones({2}))),
+    CASE("equal: the value", "does not exist yet", "need to return it",
+         compile([](Tensor x) { return x.equal(x) ? x : x * 2.0; })(ones({2}))),
     CASE("matmul: inner dimensions differ", "[2, 3] x [2, 3]", "need equal",
          compile([](Tensor x) { return matmul(x, x); })(ones({2, 3}))),
     CASE("requires_grad: a tensor of i64", "i64", "need a floating-point dtype", ints({1, 2}).requires_grad()),
@@ -361,6 +364,47 @@ const std::vector<Mistake> kForeign = {
          Tensor::from_blob(b, {2}, kBool)),
 };
 
+// Functions that are made of others: the error names the function that was called.
+const std::vector<Mistake> kNames = {
+    CASE("swapaxes: dim 2", "2 dimensions", "need -2 to 1", swapaxes(ones({2, 3}), 0, 2)),
+    CASE("swapdims: dim 2", "2 dimensions", "need -2 to 1", swapdims(ones({2, 3}), 0, 2)),
+    CASE("unbind: dim 2", "2 dimensions", "need -2 to 1", unbind(ones({2, 3}), 2)),
+    CASE("split: dim 2", "2 dimensions", "need -2 to 1", split(ones({2, 3}), 1, 2)),
+    CASE("chunk: dim 2", "2 dimensions", "need -2 to 1", chunk(ones({2, 3}), 2, 2)),
+    CASE("chunk: got a scalar", "scalar", "need a dim", chunk(ones({}), 2)),
+    CASE("view: [8] has 8 elements", "[3, 2]", "needs 6", view(ones({8}), {3, 2})),
+    CASE("view: [8] has 8 elements", "[3, 2]", "needs 6", ones({8}).view(3, 2)),
+    CASE("view_as: [8] has 8 elements", "[3, 2]", "needs 6", ones({8}).view_as(ones({3, 2}))),
+    CASE("expand: [3]", "[2, 4]", "need equal extents or 1", ones({3}).expand({2, 4})),
+    CASE("expand_as: [3]", "[2, 4]", "need equal extents or 1", ones({3}).expand_as(ones({2, 4}))),
+    UNPLACED("broadcast_to: [3]", "[2, 4]", "need equal extents or 1", broadcast_to(ones({3}), {2, 4})),
+    CASE("max: shapes", "[4] and [3]", "need equal extents or 1", max(ones({4}), ones({3}))),
+    CASE("min: shapes", "[4] and [3]", "need equal extents or 1", min(ones({4}), ones({3}))),
+    CASE("addcmul: shapes", "[4] and [3]", "need equal extents or 1", addcmul(ones({4}), ones({4}), ones({3}))),
+    CASE("addcdiv: shapes", "[4] and [3]", "need equal extents or 1", addcdiv(ones({4}), ones({4}), ones({3}))),
+    CASE("clamp_min: shapes", "[4] and [3]", "need equal extents or 1", clamp_min(ones({4}), ones({3}))),
+    CASE("clamp_max: shapes", "[4] and [3]", "need equal extents or 1", clamp_max(ones({4}), ones({3}))),
+    CASE("clamp: shapes", "[4] and [3]", "need equal extents or 1", clamp(ones({4}), 0, ones({3}))),
+    CASE("nansum: dim 3", "2 dimensions", "need -2 to 1", nansum(ones({2, 3}), 3)),
+    CASE("any: dim 3", "2 dimensions", "need -2 to 1", any(ones({2, 3}), 3)),
+    CASE("all: dim 3", "2 dimensions", "need -2 to 1", all(ones({2, 3}), 3)),
+    CASE("count_nonzero: dim 3", "2 dimensions", "need -2 to 1", count_nonzero(ones({2, 3}), 3)),
+    CASE("sinc: does not support", "f8e4m3", "convert", sinc(ones({3}).to(kFloat8E4M3))),
+    CASE("erfinv: does not support", "f8e4m3", "convert", erfinv(ones({3}).to(kFloat8E4M3))),
+    CASE("logit: does not support", "f8e4m3", "convert", logit(ones({3}).to(kFloat8E4M3))),
+    CASE("softsign: does not support", "f8e4m3", "convert", softsign(ones({3}).to(kFloat8E4M3))),
+    CASE("tanhshrink: does not support", "f8e4m3", "convert", tanhshrink(ones({3}).to(kFloat8E4M3))),
+    CASE("relu6: does not support", "f8e4m3", "convert", relu6(ones({3}).to(kFloat8E4M3))),
+    CASE("unique: does not support", "f8e4m3", "convert", unique(ones({3}).to(kFloat8E4M3))),
+    CASE("unique_consecutive: does not support", "f8e4m3", "convert", unique_consecutive(ones({3}).to(kFloat8E4M3))),
+    CASE("hardtanh: does not support", "f8e4m3", "convert", hardtanh(ones({3}).to(kFloat8E4M3))),
+    CASE("nansum: does not support", "f8e4m3", "convert", nansum(ones({3}).to(kFloat8E4M3))),
+    CASE("any: does not support", "f8e4m3", "convert", any(ones({3}).to(kFloat8E4M3))),
+    CASE("all: does not support", "f8e4m3", "convert", all(ones({3}).to(kFloat8E4M3))),
+    CASE("count_nonzero: does not support", "f8e4m3", "convert", count_nonzero(ones({3}).to(kFloat8E4M3))),
+    CASE("isin: does not support", "f8e4m3", "convert", isin(ones({3}).to(kFloat8E4M3), ones({2}))),
+};
+
 void check(const std::vector<Mistake>& table) {
   for (const Mistake& m : table) {
     const std::string text = placed_error_of(m.code);
@@ -378,6 +422,7 @@ void check(const std::vector<Mistake>& table) {
 }
 
 TEST(Mistakes, OfShapes) { check(kShapes); }
+TEST(Mistakes, OfOtherNames) { check(kNames); }
 TEST(Mistakes, OfDTypes) { check(kDTypes); }
 TEST(Mistakes, OfDevices) { check(kDevices); }
 TEST(Mistakes, OfIndexing) { check(kIndexing); }

@@ -255,6 +255,13 @@ wait $! || fail "torchrun, rank 1: $(tail -1 t1.txt)"
 torchrun 1 --mesh dp2 --lr 0.5 >t1.txt 2>&1 &
 expect 1 ") has --lr 0.5 and the others have 0.01; need equal values on all ranks" torchrun 0 --mesh dp2
 wait $! && fail "another --lr on rank 1: exit code 0"
+# Each host has a file of this name and size, with another word in the middle.
+on_host() { (cd "host$1" && torchrun "$@"); }
+for host in 0 1; do mkdir host$host && { seq 1000; echo "word $host"; seq 1000; } >host$host/corpus.txt; done
+corpus=(--mesh dp2 --set vocab=256 --data corpus.txt)
+on_host 1 "${corpus[@]}" >t1.txt 2>&1 &
+expect 1 " has the content of --data 1 file, 7793 bytes, checksum " on_host 0 "${corpus[@]}"
+wait $! && fail "another corpus on rank 1: exit code 0"
 expect 2 "--mesh: got none; need a mesh with a rank for each process: torchrun has started 2 processes" torchrun 0
 expect 2 "--ranks: got 'threads'; need processes: torchrun has started 2 processes" torchrun 0 --mesh dp2 \
   --ranks threads

@@ -118,8 +118,14 @@ Tensor tile(const Arg& arg, const Shape& times) {
   return repeated(x, all, "tile");
 }
 
-Tensor swapaxes(const Arg& x, int64_t a, int64_t b) { return transpose(x, a, b); }
-Tensor swapdims(const Arg& x, int64_t a, int64_t b) { return transpose(x, a, b); }
+Tensor swapaxes(const Arg& x, int64_t a, int64_t b) {
+  const internal::Called name("swapaxes");
+  return transpose(x, a, b);
+}
+Tensor swapdims(const Arg& x, int64_t a, int64_t b) {
+  const internal::Called name("swapdims");
+  return transpose(x, a, b);
+}
 
 Tensor moveaxis(const Arg& arg, const Shape& from, const Shape& to) {
   const FirstOperand x(arg, "moveaxis");

@@ -2,6 +2,7 @@
 #pragma once
 #include <initializer_list>
 
+#include "framework/base/called.h"
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
@@ -46,6 +47,7 @@ inline Tensor widened(const Tensor& t) { return is_16bit(t.dtype()) ? t.to(kFloa
 /// or f32 for integers and bool.
 template <class F>
 Tensor of_real(const Arg& x, const char* op, const F& f) {
+  const Called name(op);
   const FirstOperand t(x, op);
   check_computed(t, op);
   if (!is_floating(t.dtype())) return f(t.to(kFloat32));
@@ -79,6 +81,7 @@ inline OperandPair common(const Arg& a, const Arg& b, const char* op) {
 /// f(a, b) in the same dtypes as of_real, for operands of equal shape.
 template <class F>
 Tensor of_reals(const Arg& a, const Arg& b, const char* op, const F& f) {
+  const Called name(op);
   LineScope line(a.line());
   const OperandPair p = common(a, b, op);
   check_computed(p.a, op);

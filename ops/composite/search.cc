@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "framework/base/called.h"
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
@@ -81,6 +82,7 @@ Tensor row_order(const Tensor& x) {
 }
 
 Unique unique_slices(const Arg& arg, int64_t dim, bool sorted, const char* op) {
+  const Called name(op);
   const FirstOperand x(arg, op);
   const int d = normalize_dim(dim, x.dim(), op);
   require_values(x, op, "the slices as they are");
@@ -101,17 +103,20 @@ Unique unique_slices(const Arg& arg, int64_t dim, bool sorted, const char* op) {
 }  // namespace
 
 Tensor searchsorted(const Arg& sorted, const Arg& values, const SearchOptions& options) {
+  const Called name("searchsorted");
   const FirstOperand s(sorted, "searchsorted");
   return search(s, value_of(values, s, "searchsorted"), options, "searchsorted");
 }
 
 Tensor bucketize(const Arg& x, const Arg& boundaries, const SearchOptions& options) {
+  const Called name("bucketize");
   const FirstOperand s(boundaries, "bucketize");
   WEFT_CHECK(s.dim() == 1, "bucketize: boundaries are ", s.type(), "; need one dim");
   return search(s, value_of(x, s, "bucketize"), options, "bucketize");
 }
 
 Tensor isin(const Arg& x, const Arg& test, bool invert) {
+  const Called name("isin");
   LineScope here(x.line());
   WEFT_CHECK(x.is_tensor() || test.is_tensor(), "isin: both operands are numbers; need a tensor");
   const Tensor elements = value_of(x, x.is_tensor() ? x.tensor() : test.tensor(), "isin").detach();
@@ -124,6 +129,7 @@ Tensor isin(const Arg& x, const Arg& test, bool invert) {
 }
 
 Unique unique(const Arg& arg) {
+  const Called name("unique");
   const FirstOperand x(arg, "unique");
   require_values(x, "unique", "sort(x), which keeps the number of elements");
   const Sorted s = sort(flatten(x));
@@ -133,6 +139,7 @@ Unique unique(const Arg& arg) {
 }
 
 Unique unique_consecutive(const Arg& arg) {
+  const Called name("unique_consecutive");
   const FirstOperand x(arg, "unique_consecutive");
   require_values(x, "unique_consecutive", "a mask of the elements that differ from their neighbours");
   const Tensor flat = flatten(x);

@@ -52,8 +52,13 @@ Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& 
 /// Integers in [low, high), at most 2^31 different ones; i64 unless options give another dtype.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options = {.dtype = kInt64},
                std::source_location loc = std::source_location::current());
-// The shape as two to four numbers: randn(2, 3).
+// The shape as two to four numbers: randn(2, 3). A dtype in place of the options is an error.
 #define WEFT_SIZES(name)                                                                                            \
+  template <std::same_as<DType> D>                                                                                  \
+  Tensor name(const Shape&, D) {                                                                                    \
+    static_assert(sizeof(D) == 0, #name ": a dtype is an option: write " #name "({2}, {.dtype = kFloat64})");       \
+    return {};                                                                                                      \
+  }                                                                                                                 \
   template <std::integral B>                                                                                        \
   Tensor name(int64_t a, B b, const TensorOptions& options = {},                                                    \
               std::source_location loc = std::source_location::current()) {                                         \

@@ -21,8 +21,29 @@ Tensor Pool<N, Options>::operator()(const Arg& x) const {
     return call.result(
         internal::max_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.dilation, o.ceil_mode));
   else
-    return call.result(
-        internal::avg_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.ceil_mode, o.count_include_pad));
+    return call.result(internal::avg_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.ceil_mode,
+                                             o.count_include_pad, o.divisor_override));
+}
+
+template <int N, class Options>
+ValuesIndices Pool<N, Options>::with_indices(const Arg& x) const requires std::is_same_v<Options, MaxPoolOptions> {
+  CallScope call(*this, x.line());
+  const Options& o = options_;
+  static const std::string name = str_cat("max_pool", N, "d");
+  const NameScope scope(class_name("", true, N));
+  ValuesIndices r;
+  r.values =
+      internal::max_pool_nd(name.c_str(), N, x, kernel_size_, o.stride, o.padding, o.dilation, o.ceil_mode, &r.indices);
+  return call.result(r);
+}
+
+template <int N>
+Tensor MaxUnpool<N>::operator()(const Arg& x, const Arg& indices, const Shape& output_size) const {
+  CallScope call(*this, x.line());
+  static const std::string name = str_cat("max_unpool", N, "d");
+  const NameScope scope(str_cat("MaxUnpool", N, "d"));
+  return call.result(internal::max_unpool_nd(name.c_str(), N, x, indices, kernel_size_, options_.stride,
+                                             options_.padding, output_size));
 }
 
 template <int N, bool kMax>
@@ -39,6 +60,9 @@ template class Pool<3, MaxPoolOptions>;
 template class Pool<1, AvgPoolOptions>;
 template class Pool<2, AvgPoolOptions>;
 template class Pool<3, AvgPoolOptions>;
+template class MaxUnpool<1>;
+template class MaxUnpool<2>;
+template class MaxUnpool<3>;
 template class AdaptivePool<1, false>;
 template class AdaptivePool<2, false>;
 template class AdaptivePool<3, false>;

@@ -16,6 +16,7 @@ struct AvgPoolOptions {
   Sizes padding = 0;
   bool ceil_mode = false;
   bool count_include_pad = true;
+  std::optional<int64_t> divisor_override = {};  // in place of the number of elements of a window
 };
 
 /// The options select the kind of pooling.
@@ -24,6 +25,8 @@ class Pool : public Module {
  public:
   explicit Pool(const Sizes& kernel_size, const Options& options = {}) : kernel_size_(kernel_size), options_(options) {}
   Tensor operator()(const Arg& x) const;
+  /// PyTorch's return_indices: the values, and their positions for MaxUnpool.
+  ValuesIndices with_indices(const Arg& x) const requires std::is_same_v<Options, MaxPoolOptions>;
 
  private:
   Sizes kernel_size_;
@@ -39,6 +42,27 @@ using MaxPool3d = MaxPool<3>;
 using AvgPool1d = AvgPool<1>;
 using AvgPool2d = AvgPool<2>;
 using AvgPool3d = AvgPool<3>;
+
+struct MaxUnpoolOptions {
+  Sizes stride = 0;  // 0: the kernel's size
+  Sizes padding = 0;
+};
+/// The inverse of MaxPool: zeros with x's values at the positions that with_indices() gave.
+template <int N>
+class MaxUnpool : public Module {
+ public:
+  explicit MaxUnpool(const Sizes& kernel_size, const MaxUnpoolOptions& options = {})
+      : kernel_size_(kernel_size), options_(options) {}
+  /// output_size: by default the smallest that such windows cut.
+  Tensor operator()(const Arg& x, const Arg& indices, const Shape& output_size = {}) const;
+
+ private:
+  Sizes kernel_size_;
+  MaxUnpoolOptions options_;
+};
+using MaxUnpool1d = MaxUnpool<1>;
+using MaxUnpool2d = MaxUnpool<2>;
+using MaxUnpool3d = MaxUnpool<3>;
 
 template <int N, bool kMax>
 class AdaptivePool : public Module {

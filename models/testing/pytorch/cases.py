@@ -65,7 +65,8 @@ class Row:
 
 
 def read(folder=os.path.dirname(os.path.abspath(__file__))):
-    """The operands, the rows, and pairs of a snippet that does not exist and a row of docs/pytorch_names.txt."""
+    """The operands, the rows, and of each snippet that does not compile: its place, the snippet, a row of
+    docs/pytorch_names.txt, and text of the error."""
     operands, rows, missing = [], [], []
     for name in ("cases.txt", "everyday.txt"):
         snippets = []
@@ -79,7 +80,7 @@ def read(folder=os.path.dirname(os.path.abspath(__file__))):
                 elif line.startswith("> "):
                     snippets.append(line[2:])
                 elif " !! " in line:
-                    missing.append((place, *line.split(" !! ", 1)))
+                    missing.append((place, *line.split(" !! ", 2)))
                 else:
                     tags, text = re.fullmatch(r"(?:\[([a-z0-9 ]+)\] )?(.*)", line).groups()
                     weft, _, torch = text.partition(" => ")
@@ -138,7 +139,7 @@ def check_missing(missing, names):
     """Each missing snippet has a row, in the table of missing functions or with the spelling to write instead."""
     _, sections = pytorch_names.read(names)
     known = [row.torch for _, section in sections for row in section]
-    for place, snippet, row in missing:
+    for place, snippet, row, _ in missing:
         if row not in known:
             sys.exit(f"{place}: docs/pytorch_names.txt has no row '{row}'; need one with the spelling to write "
                      f"instead of {snippet}")

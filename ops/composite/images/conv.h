@@ -28,6 +28,10 @@ struct Padding {
   std::string name;  // "": the numbers
 };
 
+namespace internal {
+struct NoBias {};
+}  // namespace internal
+
 /// Cross-correlation of x with weight[out channels, C / groups, kernel...], plus bias[out channels] if defined. weight
 /// and bias are converted to x's dtype.
 Tensor conv1d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const Sizes& stride = 1,
@@ -36,6 +40,16 @@ Tensor conv2d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const
               const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
 Tensor conv3d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const Sizes& stride = 1,
               const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
+// Without a bias, written as {}: conv2d(x, weight, {}, stride).
+#define WEFT_CONV(name)                                                                           \
+  inline Tensor name(const Arg& x, const Arg& weight, internal::NoBias, const Sizes& stride = 1,  \
+                     const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1) { \
+    return name(x, weight, Tensor(), stride, padding, dilation, groups);                          \
+  }
+WEFT_CONV(conv1d)
+WEFT_CONV(conv2d)
+WEFT_CONV(conv3d)
+#undef WEFT_CONV
 
 /// The transpose of the convolution with these arguments, for weight[C, out channels / groups, kernel...]. The result's
 /// extents are the smallest whose convolution has x's extents, plus output_padding.

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "framework/autodiff/grad.h"
+#include "framework/base/called.h"
 #include "ops/composite/math/derivative.h"
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/view.h"
@@ -23,6 +24,7 @@ Tensor log1p_exp(const Tensor& x, double linear) { return where(x > linear, x, l
 // f(x) in f32 or f64, in x's dtype.
 template <class F>
 Tensor activated(const Arg& x, const char* op, const F& f) {
+  const Called name(op);
   const FloatingOperand t(x, op);
   return f(widened(t)).to(t.dtype());
 }
@@ -120,12 +122,14 @@ Tensor mish(const Arg& arg) {
 Tensor swish(const Arg& x) { return silu(x); }
 
 Tensor hardtanh(const Arg& x, double min_val, double max_val) {
+  const Called name("hardtanh");
   LineScope line(x.line());
   WEFT_CHECK(min_val <= max_val, "hardtanh: the limits are ", min_val, " and ", max_val, "; need min_val <= max_val");
   return limited(floating_of(x, "hardtanh"), min_val, max_val);
 }
 
 Tensor relu6(const Arg& x) {
+  const Called name("relu6");
   LineScope line(x.line());
   return limited(floating_of(x, "relu6"), 0, 6);
 }
@@ -173,6 +177,7 @@ Tensor softshrink(const Arg& arg, double lambd) {
 }
 
 Tensor threshold(const Arg& x, double threshold, double value) {
+  const Called name("threshold");
   const FirstOperand t(x, "threshold");
   return where(le(t, threshold), full({}, value, {.dtype = t.dtype(), .device = t.device()}), t);
 }
@@ -191,16 +196,19 @@ Tensor prelu(const Arg& arg, const Arg& weight) {
 
 // At a bound that is a number, the gradient of x is 0.
 Tensor clamp_min(const Arg& x, const Arg& lo) {
+  const Called name("clamp_min");
   LineScope line(x.line());
   return lo.is_tensor() ? maximum(x, lo) : where(le(x, lo), lo, x);
 }
 
 Tensor clamp_max(const Arg& x, const Arg& hi) {
+  const Called name("clamp_max");
   LineScope line(x.line());
   return hi.is_tensor() ? minimum(x, hi) : where(ge(x, hi), hi, x);
 }
 
 Tensor clamp(const Arg& x, const Arg& lo, const Arg& hi) {
+  const Called name("clamp");
   LineScope line(x.line());
   const Arg* args[] = {&x, &lo, &hi};
   if (!lo.is_tensor() || !hi.is_tensor() || !is_floating(result_type(args))) return clamp_max(clamp_min(x, lo), hi);

@@ -392,6 +392,7 @@ Tensor lerp(const Arg& start, const Arg& end, const Arg& weight) {
 // x + value f(a, b), with 16-bit floats in f32.
 template <class F>
 static Tensor plus_scaled(const Arg& x, const Arg& a, const Arg& b, const Arg& value, const char* op, const F& f) {
+  const Called name(op);
   LineScope line(x.line());
   const Tensor &tx = tensor_of(x, op), &ta = tensor_of(a, op), &tb = tensor_of(b, op);
   const Arg* args[] = {&x, &a, &b};

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "framework/base/called.h"
 #include "ops/composite/precision.h"
 #include "ops/core/indexing/index.h"
 
@@ -46,10 +47,16 @@ Tensor min(const Arg& x) {
   LineScope line(x.line());
   return amin(some_of(x, "min"));
 }
-Tensor max(const Arg& a, const Arg& b) { return maximum(a, b); }
-Tensor min(const Arg& a, const Arg& b) { return minimum(a, b); }
-Tensor max(const Tensor& a, const Tensor& b, std::source_location loc) { return maximum({a, loc}, {b, loc}); }
-Tensor min(const Tensor& a, const Tensor& b, std::source_location loc) { return minimum({a, loc}, {b, loc}); }
+Tensor max(const Arg& a, const Arg& b) {
+  const Called name("max");
+  return maximum(a, b);
+}
+Tensor min(const Arg& a, const Arg& b) {
+  const Called name("min");
+  return minimum(a, b);
+}
+Tensor max(const Tensor& a, const Tensor& b, std::source_location loc) { return max(Arg(a, loc), Arg(b, loc)); }
+Tensor min(const Tensor& a, const Tensor& b, std::source_location loc) { return min(Arg(a, loc), Arg(b, loc)); }
 
 MinMax aminmax(const Arg& x) {
   LineScope line(x.line());
@@ -65,11 +72,13 @@ MinMax aminmax(const Arg& x, int64_t dim, bool keepdim) {
 }
 
 Tensor count_nonzero(const Arg& x, const Dims& dims) {
+  const Called name("count_nonzero");
   LineScope line(x.line());
   return sum(ne(tensor_of(x, "count_nonzero"), 0), dims);
 }
 
 Tensor nansum(const Arg& x, const Dims& dims, bool keepdim) {
+  const Called name("nansum");
   FirstOperand t(x, "nansum");
   return sum(is_floating(t.dtype()) ? where(isnan(t), 0.0, t) : t, dims, keepdim);
 }
@@ -112,10 +121,10 @@ bool allclose(const Arg& a, const Arg& b, double rtol, double atol, bool equal_n
   return truth(all(isclose(a, b, rtol, atol, equal_nan)), "allclose", loc);
 }
 
-bool equal(const Arg& a, const Arg& b, std::source_location loc) {
-  LineScope line(loc);
+bool equal(const Arg& a, const Arg& b) {
+  LineScope line(a.loc());
   const Tensor &ta = tensor_of(a, "equal"), &tb = tensor_of(b, "equal");
-  return ta.shape() == tb.shape() && truth(all(eq(ta, tb)), "equal", loc);
+  return ta.shape() == tb.shape() && truth(all(eq(ta, tb)), "equal", a.loc());
 }
 
 }  // namespace weft

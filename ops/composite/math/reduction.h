@@ -67,6 +67,6 @@ Tensor isclose(const Arg& a, const Arg& b, double rtol = 1e-5, double atol = 1e-
 bool allclose(const Arg& a, const Arg& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false,
               std::source_location loc = std::source_location::current());
 /// True if a and b have one shape and equal elements.
-bool equal(const Arg& a, const Arg& b, std::source_location loc = std::source_location::current());
+bool equal(const Arg& a, const Arg& b);
 
 }  // namespace weft

@@ -60,7 +60,10 @@ Tensor reshape(const Arg& arg, const Shape& shape) {
   return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}});
 }
 
-Tensor view(const Arg& x, const Shape& shape) { return reshape(x, shape); }
+Tensor view(const Arg& x, const Shape& shape) {
+  const internal::Called name("view");
+  return reshape(x, shape);
+}
 
 Tensor permute(const Arg& arg, const Shape& dims) {
   FirstOperand x(arg, "permute");
@@ -100,10 +103,12 @@ Tensor movedim(const Arg& arg, int64_t from, int64_t to) {
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLine line) {
+  const internal::Called name("broadcast_to");
   return x.shape() == shape ? x : dispatch(broadcast_op, {&x}, {{"shape", shape}}, line);
 }
 
 Tensor expand(const Arg& arg, const Shape& shape) {
+  const internal::Called name("expand");
   const FirstOperand x(arg, "expand");
   Shape to = shape;
   const int shift = to.size() - x.dim();
@@ -239,7 +244,7 @@ Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location lo
 std::vector<Tensor> split(const Arg& arg, int64_t size, int64_t dim) {
   const FirstOperand x(arg, "split");
   WEFT_CHECK(size > 0, "split: size is ", size, "; need 1 or more");
-  const int64_t n = x.size(dim);
+  const int64_t n = x.dim() == 0 ? 0 : x.shape()[normalize_dim(dim, x.dim(), "split")];
   std::vector<int64_t> sizes;
   for (int64_t i = 0; i < n; i = saturating_add(i, size)) sizes.push_back(std::min(size, n - i));
   if (sizes.empty()) sizes.push_back(0);
@@ -265,17 +270,19 @@ std::vector<Tensor> split(const Arg& arg, const std::vector<int64_t>& sizes, int
 }
 
 std::vector<Tensor> chunk(const Arg& arg, int64_t n, int64_t dim) {
-  LineScope here(arg.line());
+  const internal::Called name("chunk");
+  const FirstOperand x(arg, "chunk");
   WEFT_CHECK(n > 0, "chunk: ", n, " pieces; need 1 or more");
-  const int64_t extent = tensor_of(arg, "chunk").size(dim);
+  const int64_t extent = x.dim() == 0 ? 0 : x.shape()[normalize_dim(dim, x.dim(), "chunk")];
   return split(arg, extent == 0 ? 1 : (extent - 1) / n + 1, dim);
 }
 
 std::vector<Tensor> unbind(const Arg& arg, int64_t dim) {
   const FirstOperand x(arg, "unbind");
   WEFT_CHECK(x.dim() > 0, "unbind: got a scalar; need a dim to unbind");
+  const int d = normalize_dim(dim, x.dim(), "unbind");
   std::vector<Tensor> rows;
-  for (int64_t i = 0; i < x.size(dim); ++i) rows.push_back(select(x, dim, i));
+  for (int64_t i = 0; i < x.shape()[d]; ++i) rows.push_back(select(x, d, i));
   return rows;
 }
 
@@ -318,6 +325,7 @@ Tensor flip(const Arg& arg, const Shape& dims) {
 }
 
 Tensor repeat_interleave(const Arg& arg, int64_t n, int64_t dim) {
+  const internal::Called name("repeat_interleave");
   const FirstOperand x(arg, "repeat_interleave");
   WEFT_CHECK(n >= 0, "repeat_interleave: ", n, " times; need 0 or more");
   WEFT_CHECK(x.dim() > 0, "repeat_interleave: got a scalar; need a dim");

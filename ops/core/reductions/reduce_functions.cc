@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "framework/base/called.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
@@ -170,10 +171,12 @@ Tensor cumsum(const Arg& arg, int64_t dim, bool reverse) {
 }
 
 Tensor any(const Arg& arg, const Dims& dims, bool keepdim) {
+  const internal::Called name("any");
   LineScope here(arg.line());
   return gt(sum(ne(tensor_of(arg, "any"), 0), dims, keepdim), 0);
 }
 Tensor all(const Arg& arg, const Dims& dims, bool keepdim) {
+  const internal::Called name("all");
   LineScope here(arg.line());
   return eq(sum(eq(tensor_of(arg, "all"), 0), dims, keepdim), 0);
 }
