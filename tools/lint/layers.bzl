@@ -160,9 +160,9 @@ LAYERS = {
     # Programs for people. Nothing above depends on them.
     "tools/*": room(
         [
-            "distributed", "models/*", "models/hf", "models/weights",
-            "distributed/launch", "distributed/comm/shared", "distributed/comm/gloo", "framework/testing", "ops/testing",
-            "distributed/diagnose", "distributed/comm", "compiler/onnx",
+            "distributed", "models/*", "models/hf", "models/weights", "distributed/launch", "distributed/comm/shared",
+            "distributed/comm/gloo", "framework/testing", "ops/testing", "distributed/diagnose", "distributed/comm",
+            "compiler/onnx",
         ],
         wing = True,
     ),
