@@ -184,9 +184,8 @@ LAYERS = {
     # Programs for people. Nothing above depends on them.
     "tools/*": room(
         [
-            "distributed", "models/*", "models/hf", "models/weights",
-            "distributed/launch", "distributed/comm/shared", "distributed/comm/gloo", "distributed/diagnose",
-            "distributed/comm", "compiler/onnx",
+            "distributed", "models/*", "models/hf", "models/weights", "distributed/launch", "distributed/comm/shared",
+            "distributed/comm/gloo", "distributed/diagnose", "distributed/comm", "compiler/onnx",
         ],
         wing = True,
         tests = ["framework/cuda/testing", "ops/testing", "compiler/aot"],
