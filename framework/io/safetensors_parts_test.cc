@@ -197,6 +197,20 @@ TEST_F(Parts, SeveralFilesHaveAnIndex) {
   EXPECT_THAT(index, HasSubstr("\"t3\": \"w-00002-of-00003.safetensors\""));
 }
 
+// On NFS, bytes that the first process writes without need could follow those of another host.
+TEST_F(Parts, MakingTheFilesWritesNoData) {
+  Random random(4);
+  for (const int64_t n : {0, 1, 5, 100'000}) {
+    const std::string folder = fresh(true);
+    const SafetensorsLayout layout("m.safetensors", entries_of({random_value("t", kInt8, {n}, random)}), {});
+    set_fault(folder);
+    const SafetensorsFiles files(layout, folder);
+    EXPECT_GT(testing::written_end(), 1);  // it shows that the file system writes at an offset
+    EXPECT_LE(testing::written_end(), layout.tensors()[0].info.begin);
+    EXPECT_EQ(std::ssize(read_file(files.paths()[0])), layout.size(0));
+  }
+}
+
 // The two halves of the columns of a matrix: ranges of 768 bytes.
 struct Halves {
   explicit Halves(int64_t rows) {

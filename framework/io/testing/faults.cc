@@ -22,6 +22,7 @@ struct State {
   std::string folder;
   int64_t at = -1;
   std::atomic<int64_t> calls = 0;  // threads write at the same time
+  std::atomic<int64_t> written_end = 0;
   Fault fault = Fault::kKill;
 };
 State& state() {
@@ -39,6 +40,12 @@ std::string path_of(int fd) {
 bool watched(const std::string& path) {
   const std::string& folder = state().folder;
   return !folder.empty() && path.starts_with(folder);
+}
+
+void note_write(int64_t end) {
+  std::atomic<int64_t>& most = state().written_end;
+  for (int64_t before = most; before < end && !most.compare_exchange_weak(before, end);) {
+  }
 }
 
 /// The function of libc that a function of this file replaces.
@@ -90,9 +97,11 @@ auto run(const std::string& path, bool removes, Call&& call) -> decltype(call())
 
 void set_fault(const std::string& folder, int64_t at, Fault fault) {
   state().folder = folder, state().at = at, state().calls = 0, state().fault = fault;
+  state().written_end = 0;
 }
 void set_exchange(bool works) { exchange = works; }
 int64_t total_calls() { return state().calls; }
+int64_t written_end() { return state().written_end; }
 
 std::string fast_folder() {
   const char* parents[] = {"/dev/shm", std::getenv("TEST_TMPDIR"), "/tmp"};
@@ -121,9 +130,10 @@ int open(const char* path, int flags, ...) {
 
 ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
   const auto real = faults::next("pwrite", &pwrite);
+  const std::string path = faults::path_of(fd);
+  if (faults::watched(path)) faults::note_write(static_cast<int64_t>(offset) + static_cast<int64_t>(n));
   return faults::run(
-      faults::path_of(fd), false, [&] { return real(fd, data, n, offset); },
-      [&] { return real(fd, data, (n + 1) / 2, offset); },
+      path, false, [&] { return real(fd, data, n, offset); }, [&] { return real(fd, data, (n + 1) / 2, offset); },
       offset > 0 ? faults::Fault::kNoOffsets : faults::Fault::kBroken);
 }
 

@@ -28,6 +28,8 @@ void set_exchange(bool works);
 
 /// The calls since set_fault().
 int64_t total_calls();
+/// The largest position in a file that was written since set_fault(), as the number of bytes before its end.
+int64_t written_end();
 
 /// A new folder for thousands of small files: in memory, if the system has a file system for it. The test removes it.
 std::string fast_folder();
