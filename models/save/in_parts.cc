@@ -7,6 +7,7 @@
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/stored_value.h"
 #include "framework/dispatch/state/torn.h"
+#include "framework/io/checksum.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 
@@ -56,6 +57,14 @@ std::optional<PartedValue::Own> own_parts(const Cell& cell, double share) {
   return parted ? parted->own_parts(cell, share) : std::nullopt;
 }
 
+// Equal for layouts that have the same bytes besides tensors and checksums, in the same files.
+std::string fingerprint(const io::SafetensorsLayout& layout) {
+  const std::vector<uint32_t> no_checksums(layout.blocks());
+  std::string text = layout.index();
+  for (size_t f = 0; f < layout.files(); ++f) text += layout.header(f, no_checksums);
+  return io::hex64(io::checksum(std::as_bytes(std::span(text))));
+}
+
 template <class T>
 void append(std::string& text, const T& number) {
   text.append(reinterpret_cast<const char*>(&number), sizeof number);
@@ -102,6 +111,7 @@ void SaveInParts::hold_values() {
     }
     f->layout.emplace(f->path, entries, f->metadata, f->max_file_bytes);
   }
+  facts_.emplace_back("the number of files that a call saves", str_cat(all_.size()));
   for (const auto& f : all_) {
     facts_.emplace_back("the number of tensors", str_cat(f->values.size()));
     for (size_t i = 0; i < f->values.size(); ++i) {
@@ -117,6 +127,8 @@ void SaveInParts::hold_values() {
         f->hold(i, TensorPart::all(info.shape), cell.defined() ? cell.value() : tensor);
       before += info.nbytes();
     }
+    // Metadata, sizes of files, and the ends of long names, which the facts above lack.
+    facts_.emplace_back(str_cat("the layout of ", io::base_name(f->path)), fingerprint(*f->layout));
   }
 }
 
@@ -139,7 +151,9 @@ void SaveInParts::begin(const std::function<std::string()>& folder) {
     return paths;
   };
   const std::string paths = job ? job->on_all(what_, make)[0] : make();
-  if (job) job->check_equal(what_, facts_, "the same tensors, with the same types and placement, in all processes");
+  if (job)
+    job->check_equal(what_, facts_,
+                     "the same tensors and metadata, with the same types and placement, in all processes");
   size_t at = 0;
   for (const auto& f : all_)
     for (size_t i = 0; i < f->layout->files(); ++i) {

@@ -158,12 +158,39 @@ TEST_F(InParts, ProcessesWithDifferentTensorsAreRefused) {
   const auto with_others = [&](const Cells& others) {
     return ThreadJob(2).run([&](int p) { save_cells(p ? others : Cells{{"w", sharded(ones({4, 2}), 0, 2)}}, path_); });
   };
-  const std::string need = "different: need the same tensors, with the same types and placement, in all processes";
+  const std::string need =
+      "different: need the same tensors and metadata, with the same types and placement, in all processes";
   expect_failure(with_others({{"v", sharded(ones({4, 2}), 1, 2)}}), need);
   expect_failure(with_others({{"w", sharded(ones({4, 2}, {.dtype = kInt32}), 1, 2)}}), need);
   expect_failure(with_others({{"w", sharded(ones({2, 4}), 1, 2)}}), need);
   expect_failure(with_others({{"w", Buffer(ones({4, 2}))}}), need);
   expect_failure(with_others({{"w", sharded(ones({4, 2}), 1, 2)}, {"v", Buffer(ones({1}))}}), need);
+}
+
+// They would write to other places of the file.
+TEST_F(InParts, ProcessesWithDifferentLayoutsAreRefused) {
+  const auto with = [&](const std::function<void(SaveInParts&, const Cells&, bool other)>& add) {
+    return ThreadJob(2).run([&](int p) {
+      SaveInParts file("save", "save: ");
+      add(file, {{"w", sharded(ones({4, 2}), p, 2)}, {"v", sharded(ones({4, 2}), p, 2)}}, p == 1);
+      file.begin([] { return std::string(); });
+      file.write();
+      file.commit();
+    });
+  };
+  const std::string need = "different: need the same tensors and metadata";
+  expect_failure(with([&](SaveInParts& file, const Cells& cells, bool other) {
+                   file.add(path_, cells, {{"format", other ? "pt, and more" : "pt"}});
+                 }),
+                 need);
+  expect_failure(
+      with([&](SaveInParts& file, const Cells& cells, bool other) { file.add(path_, cells, {}, other ? 40 : 400); }),
+      need);
+  expect_failure(with([&](SaveInParts& file, const Cells& cells, bool other) {
+                   file.add(path_, cells);
+                   if (other) file.add(folder_ + "/more.safetensors", Cells{});
+                 }),
+                 need);
 }
 
 TEST_F(InParts, AnErrorOfOneProcessIsTheErrorOfAll) {
