@@ -274,6 +274,24 @@ TEST_F(Parts, AFailingCallIsOneSentenceAndLeavesNothing) {
                     "not supported); need one that does, such as a local disk or NFS"));
 }
 
+// A store to a page without space for all of its blocks would end the process by SIGBUS.
+TEST_F(Parts, SpaceIsReservedForWholePages) {
+  const Halves h(5000);
+  const int64_t page = ::sysconf(_SC_PAGESIZE), size = h.layout->size(0);
+  ASSERT_NE(size % page, 0);
+  const std::string folder = fresh(true);
+  set_fault(folder);
+  EXPECT_TRUE(written(*h.layout, folder, h.parts, true).at("m.safetensors") == reference(h.values, ""));
+  int64_t last = 0;
+  EXPECT_EQ(testing::reserved().size(), 4u);  // two blocks for each process
+  for (const auto& [begin, end] : testing::reserved()) {
+    EXPECT_EQ(begin % page, 0);
+    EXPECT_TRUE(end % page == 0 || end == size) << end;
+    last = std::max(last, end);
+  }
+  EXPECT_EQ(last, size);
+}
+
 // Mounts a file system in memory that this process alone sees. False: this system does not permit it.
 bool mount_for_me(const std::string& folder, const char* options) {
   const auto user = static_cast<int64_t>(::getuid()), group = static_cast<int64_t>(::getgid());
