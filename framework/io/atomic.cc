@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -32,7 +33,12 @@ std::string plain(const std::string& path) {
 }
 
 std::string unique_name(const std::string& path, std::string_view mark) {
-  static std::atomic<int64_t> count{0};
+  // In containers on several hosts, the number of the process repeats. A file of another run must not have the name that
+  // a process of this run writes to.
+  static std::atomic<int64_t> count{[] {
+    std::random_device random;
+    return static_cast<int64_t>(uint64_t{random()} << 32 | random()) & INT64_MAX / 2;
+  }()};
   return str_cat(path, mark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
 }
 bool mark(const std::string& path) { return set_mark(folder_of(path), base_name(path)); }

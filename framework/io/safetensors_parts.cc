@@ -40,7 +40,13 @@ class PartFile {
     maps_ = one_host && ::statfs(path.c_str(), &fs) == 0 &&
             (fs.f_type == TMPFS_MAGIC || fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC);
     // An NFS client that can read a page may write the whole page, with another host's bytes.
-    fd_ = internal::open_or_fail(path, maps_ ? O_RDWR : O_WRONLY, "write", 0);
+    do {
+      fd_ = ::open(path.c_str(), (maps_ ? O_RDWR : O_WRONLY) | O_CLOEXEC);
+    } while (fd_ < 0 && errno == EINTR);
+    const int error = fd_ < 0 ? errno : 0;
+    WEFT_CHECK_AS(kNotFound, error != ENOENT, "cannot write '", path_, "': ", errno_text(error),
+                  "; the first process made it: need a folder that all hosts share");
+    if (error) internal::fail(error, "write", path_);
     struct stat st;
     if (::fstat(fd_, &st) == 0) size_ = st.st_size;
     maps_ = maps_ && size_ > 0;

@@ -211,6 +211,31 @@ TEST_F(Parts, MakingTheFilesWritesNoData) {
   }
 }
 
+TEST_F(Parts, AHostWithoutTheFileIsOneSentence) {
+  const std::string folder = fresh(true);
+  Random random(5);
+  const Value v = random_value("t", kInt8, {5}, random);
+  const SafetensorsLayout layout("m.safetensors", entries_of({v}), {});
+  std::vector<std::string> paths;
+  {
+    const SafetensorsFiles files(layout, folder);
+    paths = files.paths();
+  }
+  EXPECT_EQ(error_of([&] {
+              write_parts(layout, paths, {{0, TensorPart::all({5}), v.bytes.data()}}, false);
+            }),
+            str_cat("cannot write '", folder, "/m.safetensors': No such file or directory; the first process made it: ",
+                    "need a folder that all hosts share"));
+  EXPECT_TRUE(list_folder(folder).empty());
+}
+
+// Names that repeated on another host could be those of other files there.
+TEST_F(Parts, TemporaryNamesDifferBetweenRuns) {
+  const std::string path = fresh(true) + "/m";
+  const AtomicFile file(path);
+  EXPECT_GT(std::stoll(file.temporary().substr(file.temporary().rfind('-') + 1)), 1'000'000) << file.temporary();
+}
+
 // The two halves of the columns of a matrix: ranges of 768 bytes.
 struct Halves {
   explicit Halves(int64_t rows) {
