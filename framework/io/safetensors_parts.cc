@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "framework/base/error.h"
@@ -189,7 +190,7 @@ SafetensorsFiles::SafetensorsFiles(const SafetensorsLayout& layout, const std::s
 
 std::vector<std::string> SafetensorsFiles::paths() const {
   std::vector<std::string> paths;
-  for (const auto& file : files_) paths.push_back(file->temporary());
+  for (const auto& file : files_) paths.push_back(std::filesystem::absolute(file->temporary()).string());
   return paths;
 }
 

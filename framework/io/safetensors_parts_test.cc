@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "framework/base/testing/error_of.h"
@@ -22,9 +23,11 @@
 namespace weft::io {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::Fault;
 using ::testing::HasSubstr;
 using testing::set_fault;
+using ::testing::StartsWith;
 using weft::testing::error_of;
 
 constexpr int64_t kBlock = 4 << 20;
@@ -227,6 +230,19 @@ TEST_F(Parts, AHostWithoutTheFileIsOneSentence) {
             str_cat("cannot write '", folder, "/m.safetensors': No such file or directory; the first process made it: ",
                     "need a folder that all hosts share"));
   EXPECT_TRUE(list_folder(folder).empty());
+}
+
+// Processes may have other working directories.
+TEST_F(Parts, PathsAreAbsolute) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::string folder = fresh(true);
+  std::filesystem::current_path(folder);
+  {
+    const SafetensorsLayout layout("m.safetensors", {}, {});
+    const SafetensorsFiles files(layout, "");
+    EXPECT_THAT(files.paths(), ElementsAre(StartsWith(folder + "/m.safetensors.tmp-")));
+  }
+  std::filesystem::current_path(before);
 }
 
 // Names that repeated on another host could be those of other files there.
