@@ -39,6 +39,9 @@ struct SaveInParts::Files {
   std::vector<uint32_t> shares;
 
   void hold(size_t tensor, const TensorPart& part, const Tensor& value) {
+    const TensorType need{layout->tensors()[tensor].info.dtype, value.device(), part.shape()};
+    WEFT_BUG_IF(value.type() != need, "the part of '", layout->tensors()[tensor].info.name, "' to save is ",
+                value.type(), "; need ", need);
     const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
     held.push_back((on_host ? value : value.to(Device::cpu())).contiguous());
     pieces.push_back({tensor, part, held.back().view_for_kernel().data});

@@ -205,6 +205,18 @@ TEST_F(InParts, AnErrorOfOneProcessIsTheErrorOfAll) {
   // Before the first byte, while bytes are written, and after the last byte.
   expect_failure(save_with([](Rows&, Cell& c) { c.torn = true; }, path_),
                  "save: cell 'w' was torn by a step that failed half-way; load a checkpoint first");
+  expect_failure(save_with(
+                     [](Rows& rows, Cell&) {
+                       rows.own.parts[0].value = ones({2, 3});
+                     },
+                     path_),
+                 "the part of 'w' to save is f32[2, 3]");
+  expect_failure(save_with(
+                     [](Rows& rows, Cell&) {
+                       rows.own.parts[0].value = ones({2, 2}, {.dtype = kBool});
+                     },
+                     path_),
+                 "the part of 'w' to save is bool[2, 2]");
   expect_failure(save_with([](Rows& rows, Cell&) { rows.own.parts.push_back(rows.own.parts[0]); }, path_),
                  "pieces of a tensor overlap");
   expect_failure(save_with([](Rows& rows, Cell&) { rows.own.parts.clear(); }, path_),
