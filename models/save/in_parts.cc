@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/stored_value.h"
@@ -168,6 +169,7 @@ void SaveInParts::begin(const std::function<std::string()>& folder) {
 void SaveInParts::write() noexcept {
   const JobProcesses* const job = internal::job_processes();
   try {
+    const flight::HostPhase phase(flight::Phase::kCheckpoint);  // a diagnosis sees a slow writer
     for (const auto& f : all_) {
       f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), !job || job->on_one_host());
       for (const Tensor& t : f->held) f->bytes += t.type().nbytes();
