@@ -36,7 +36,6 @@ struct SaveInParts::Files {
   std::vector<io::TensorPiece> pieces;  // of `held`
 
   // Since write().
-  int64_t bytes = 0;  // of this process
   std::vector<uint32_t> shares;
 
   void hold(size_t tensor, const TensorPart& part, const Tensor& value) {
@@ -172,7 +171,7 @@ void SaveInParts::write() noexcept {
     const flight::HostPhase phase(flight::Phase::kCheckpoint);  // a diagnosis sees a slow writer
     for (const auto& f : all_) {
       f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), !job || job->on_one_host());
-      for (const Tensor& t : f->held) f->bytes += t.type().nbytes();
+      for (const Tensor& t : f->held) bytes_ += t.type().nbytes();
     }
   } catch (const Error& e) {
     error_ = e;
@@ -186,7 +185,7 @@ void SaveInParts::write() noexcept {
 std::string SaveInParts::report() const {
   if (error_) throw *error_;
   std::string text;
-  for (const auto& f : all_) append(text, f->bytes);
+  append(text, bytes_);
   uint32_t block = 0;
   for (const auto& f : all_)
     for (const uint32_t share : f->shares) {
@@ -201,21 +200,22 @@ void SaveInParts::commit(const std::function<void()>& finish) {
   const std::vector<std::string> reports = job ? job->on_all(what_, [&] { return report(); }) : std::vector{report()};
   internal::on_first_process(what_, [&] {
     std::vector<uint32_t> shares;
-    for (const auto& f : all_) shares.resize(shares.size() + f->layout->blocks());
-    std::vector<int64_t> bytes(all_.size());
-    for (const std::string& text : reports) {
-      size_t at = 0;
-      for (int64_t& n : bytes) n += number_at<int64_t>(text, at), at += sizeof n;
-      for (; at < text.size(); at += 8) shares[number_at<uint32_t>(text, at)] ^= number_at<uint32_t>(text, at + 4);
+    int64_t missing = 0;  // bytes that no process has written
+    for (const auto& f : all_) {
+      shares.resize(shares.size() + f->layout->blocks());
+      for (const auto& t : f->layout->tensors()) missing += t.info.nbytes();
     }
+    for (const std::string& text : reports) {
+      missing -= number_at<int64_t>(text, 0);
+      for (size_t at = sizeof missing; at < text.size(); at += 8)
+        shares[number_at<uint32_t>(text, at)] ^= number_at<uint32_t>(text, at + 4);
+    }
+    WEFT_BUG_IF(missing != 0, all_[0]->path, ": the processes have written ", -missing,
+                " bytes more than the tensors have");
     auto next = shares.begin();
-    for (size_t i = 0; i < all_.size(); ++i) {
-      Files& f = *all_[i];
-      for (const auto& t : f.layout->tensors()) bytes[i] -= t.info.nbytes();
-      WEFT_BUG_IF(bytes[i] != 0, f.path, ": the processes have written ", bytes[i],
-                  " bytes more than the tensors have");
-      const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f.layout->blocks()));
-      f.files->commit({begin, next});
+    for (const auto& f : all_) {
+      const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f->layout->blocks()));
+      f->files->commit({begin, next});
     }
     if (finish) finish();
   });

@@ -43,6 +43,7 @@ class SaveInParts {
   const std::string what_, before_;
   std::vector<std::unique_ptr<Files>> all_;
   std::vector<std::pair<std::string, std::string>> facts_;  // must be equal in all processes
+  int64_t bytes_ = 0;                                       // that write() has written
   std::optional<Error> error_;                              // of write()
 };
 
