@@ -28,7 +28,8 @@ class SaveInParts {
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
   /// Holds the values, so later steps write to other memory, and makes the files under temporary names. `folder` is
-  /// called in the first process, and returns the folder of the files. Processes with different tensors are an error.
+  /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or
+  /// metadata are an error.
   void begin(const std::function<std::string()>& folder);
   /// Writes the part of this process to disk, and drops the values. commit() throws its errors.
   void write() noexcept;
