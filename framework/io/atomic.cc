@@ -33,8 +33,8 @@ std::string plain(const std::string& path) {
 }
 
 std::string unique_name(const std::string& path, std::string_view mark) {
-  // In containers on several hosts, the number of the process repeats. A file of another run must not have the name that
-  // a process of this run writes to.
+  // In containers on several hosts, the number of the process repeats. A file of another run must not have the name
+  // that a process of this run writes to.
   static std::atomic<int64_t> count{[] {
     std::random_device random;
     return static_cast<int64_t>(uint64_t{random()} << 32 | random()) & INT64_MAX / 2;
