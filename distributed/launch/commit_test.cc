@@ -389,5 +389,23 @@ TEST(MeshCells, AReadIsACopyAndOnlySetShardsAgain) {
   counts(3, 4);
 }
 
+// Each process writes the bytes of its own ranks, so the processes compare where the ranks are.
+TEST(MeshCells, ThePlacementToSaveHasThePlacesOfTheRanks) {
+  const auto saved = [](const std::vector<int>& place) {
+    const Parameter p(full({8}, 0.0), "p");
+    Spec rest;
+    rest.dims.push_back(one_segment(8, {0}));
+    auto shards = make_ref<ShardedCell>(
+        ShardedCell::ShardLayout{.mesh = Mesh::parse("dp2"), .place = place, .rest = rest}, p.type());
+    shards->scatter(p.value());
+    internal::set_remote(p.cell(), shards);
+    return shards->own_parts(p.cell(), 0).value();
+  };
+  const auto a = saved({0, 1}), same = saved({0, 1}), b = saved({1, 0});
+  EXPECT_EQ(a.parts.size(), 2u);
+  EXPECT_EQ(a.placement, same.placement);
+  EXPECT_NE(a.placement, b.placement);
+}
+
 }  // namespace
 }  // namespace weft::dist

@@ -6,6 +6,7 @@
 
 #include "distributed/launch/initial_shard.h"
 #include "distributed/launch/processes.h"
+#include "framework/base/hash.h"
 #include "framework/dispatch/state/cell_access.h"
 
 namespace weft::dist {
@@ -121,7 +122,11 @@ std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double 
   const Axes axes = rest.split_axes();
   for (size_t r = 0; r < place.size(); ++r)
     if (place[r] >= 0) holders[mesh.coordinate(place[r], axes)].push_back(r);
-  Own own{.placement = to_string(mesh, rest), .parts = {}};
+  std::string places;
+  for (const int at : place) places += str_cat(" ", at);
+  // The ranks select the writers. Facts are short, so a hash stands for many ranks.
+  const std::string ranks = place.size() <= 16 ? places : str_cat(" hash ", hash_text(places));
+  Own own{.placement = str_cat(to_string(mesh, rest), ", places of the ranks", ranks), .parts = {}};
   for (const auto& [coordinate, ranks] : holders) {
     const size_t r = ranks[static_cast<size_t>(share * static_cast<double>(ranks.size()))];
     if (is_local(static_cast<int>(r))) own.parts.push_back({part_of(mesh, rest, place[r]), shards[r]->value});

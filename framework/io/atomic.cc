@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -32,7 +33,12 @@ std::string plain(const std::string& path) {
 }
 
 std::string unique_name(const std::string& path, std::string_view mark) {
-  static std::atomic<int64_t> count{0};
+  // In containers on several hosts, the number of the process repeats. A file of another run must not have the name
+  // that a process of this run writes to.
+  static std::atomic<int64_t> count{[] {
+    std::random_device random;
+    return static_cast<int64_t>(uint64_t{random()} << 32 | random()) & INT64_MAX / 2;
+  }()};
   return str_cat(path, mark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
 }
 bool mark(const std::string& path) { return set_mark(folder_of(path), base_name(path)); }
@@ -146,15 +152,26 @@ void AtomicFile::rewrite(int64_t offset, std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::resize(int64_t bytes) {
-  // The last byte shows whether the file system writes at an offset: a store of objects may only append.
-  constexpr std::byte kLast{0};
-  const bool sized = ::ftruncate(fd_, bytes) == 0 && (bytes == 0 || ::pwrite(fd_, &kLast, 1, bytes - 1) == 1);
-  const bool appends = !sized && (errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS || errno == ESPIPE);
+  // A byte shows whether the file system writes at an offset: a store of objects may only append. It is one of the
+  // first, which only the owner of this object writes: at the end, it could reach an NFS server after the data of
+  // another host. After ftruncate(), an NFS client writes this byte alone, and not the rest of its page.
+  constexpr std::byte kZero{0};
+  constexpr int64_t kProbed = 8;
+  ssize_t done;
+  do {
+    done = ::ftruncate(fd_, bytes) == 0 ? 1 : -1;
+    if (done == 1 && bytes > 0) done = ::pwrite(fd_, &kZero, 1, std::min(bytes, kProbed) - 1);
+  } while (done < 0 && errno == EINTR);
+  if (done == 1) {
+    size_ = bytes;
+    return;
+  }
+  const int error = done < 0 ? errno : EIO;
+  const bool appends = error == EINVAL || error == EOPNOTSUPP || error == ENOSYS || error == ESPIPE;
   WEFT_CHECK_AS(kFailedPrecondition, !appends, "cannot write '", path_,
-                "': its file system does not write at an offset (", errno_text(errno),
+                "': its file system does not write at an offset (", errno_text(error),
                 "); need one that does, such as a local disk or NFS");
-  if (!sized) internal::fail(errno, "write", path_);
-  size_ = bytes;
+  internal::fail(error, "write", path_);
 }
 
 void AtomicFile::commit(Existing existing) {

@@ -20,6 +20,9 @@ namespace weft::io {
 /// of a tensor and of the rest, 8 hexadecimal digits each. Older files have the key "xxh3.NAME": XXH3 of the tensor.
 using Metadata = std::map<std::string, std::string>;
 
+/// The name of the index of several files ends so, after the name that one file would have.
+inline constexpr std::string_view kIndexEnding = ".index.json";
+
 /// A tensor to write: `view` must be contiguous and stay alive until the call returns.
 struct NamedView {
   std::string name;

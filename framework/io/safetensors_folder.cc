@@ -14,9 +14,10 @@ namespace {
 std::string pick(const std::string& folder) {
   std::vector<std::string> names = list_folder(folder);
   auto has = [&](const std::string& name) { return std::binary_search(names.begin(), names.end(), name); };
-  for (std::string_view suffix : {kIndex, kFile})
+  const std::string suffixes[] = {str_cat(kFile, kIndexEnding), std::string(kFile)};
+  for (const std::string& suffix : suffixes)
     if (has(str_cat("model", suffix))) return str_cat(folder, "/model", suffix);
-  for (std::string_view suffix : {kIndex, kFile}) {
+  for (const std::string& suffix : suffixes) {
     std::vector<std::string> found;
     for (const std::string& name : names)
       if (name.ends_with(suffix)) found.push_back(name);

@@ -16,7 +16,7 @@ inline constexpr std::string_view kNames[] = {"F32", "F64", "BF16", "F16",  "I64
 static_assert(std::size(kNames) == kNumDTypes);
 inline constexpr int64_t kMaxHeader = 100'000'000;  // limit of the reference reader
 inline constexpr std::string_view kCrcKey = "crc32c.", kXxhKey = "xxh3.";
-inline constexpr std::string_view kFile = ".safetensors", kIndex = ".safetensors.index.json";
+inline constexpr std::string_view kFile = ".safetensors";
 
 inline constexpr int64_t kBlock = 4 << 20;  // bytes of a tensor with one CRC
 constexpr int64_t blocks_of(int64_t nbytes) { return nbytes / kBlock + (nbytes % kBlock != 0); }

@@ -74,7 +74,7 @@ SafetensorsLayout::SafetensorsLayout(const std::string& path, std::span<const Te
   if (files_.size() == 1) return;
   Json map = Json::object();
   for (const PlacedTensor& t : tensors_) map[t.info.name] = base_name(files_[t.file].path);
-  index_path_ = path + ".index.json";
+  index_path_ = str_cat(path, kIndexEnding);
   index_ = write_json(Json{{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}}, 2) + "\n";
 }
 

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "framework/base/error.h"
@@ -39,7 +41,16 @@ class PartFile {
     maps_ = one_host && ::statfs(path.c_str(), &fs) == 0 &&
             (fs.f_type == TMPFS_MAGIC || fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC);
     // An NFS client that can read a page may write the whole page, with another host's bytes.
-    fd_ = internal::open_or_fail(path, maps_ ? O_RDWR : O_WRONLY, "write", 0);
+    do {
+      fd_ = ::open(path.c_str(), (maps_ ? O_RDWR : O_WRONLY) | O_CLOEXEC);
+    } while (fd_ < 0 && errno == EINTR);
+    const int error = fd_ < 0 ? errno : 0;
+    WEFT_CHECK_AS(kNotFound, error != ENOENT, "cannot write '", path_, "': ", errno_text(error),
+                  "; the first process made it: need a folder that all hosts share");
+    if (error) internal::fail(error, "write", path_);
+    struct stat st;
+    if (::fstat(fd_, &st) == 0) size_ = st.st_size;
+    maps_ = maps_ && size_ > 0;
   }
   PartFile(const PartFile&) = delete;
   ~PartFile() { ::close(fd_); }
@@ -64,9 +75,11 @@ class PartFile {
   }
 
   int fd() const { return fd_; }
+  int64_t size() const { return size_; }
 
  private:
   const std::string path_;
+  int64_t size_ = 0;
   int fd_ = -1;
   std::atomic<bool> maps_ = false;
 };
@@ -74,8 +87,10 @@ class PartFile {
 // Bytes [begin, end) of a file for writing, or null.
 class WrittenMapping {
  public:
-  WrittenMapping(PartFile& file, int64_t begin, int64_t end) : begin_(begin / kPage * kPage), size_(end - begin_) {
-    if (!file.makes_room(begin, end)) return;
+  // A store to a page needs space for all blocks of the page, of which a file system may have several.
+  WrittenMapping(PartFile& file, int64_t begin, int64_t end)
+      : begin_(begin / page() * page()), size_(std::min((end + page() - 1) / page() * page(), file.size()) - begin_) {
+    if (!file.makes_room(begin_, begin_ + size_)) return;
     void* const p = ::mmap(nullptr, static_cast<size_t>(size_), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), begin_);
     if (p != MAP_FAILED) data_ = static_cast<std::byte*>(p);
   }
@@ -87,7 +102,10 @@ class WrittenMapping {
   std::byte* at(int64_t position) const { return data_ + (position - begin_); }
 
  private:
-  static constexpr int64_t kPage = 4096;
+  static int64_t page() {
+    static const int64_t bytes = ::sysconf(_SC_PAGESIZE);
+    return bytes;
+  }
   const int64_t begin_, size_;
   std::byte* data_ = nullptr;
 };
@@ -172,7 +190,7 @@ SafetensorsFiles::SafetensorsFiles(const SafetensorsLayout& layout, const std::s
 
 std::vector<std::string> SafetensorsFiles::paths() const {
   std::vector<std::string> paths;
-  for (const auto& file : files_) paths.push_back(file->temporary());
+  for (const auto& file : files_) paths.push_back(std::filesystem::absolute(file->temporary()).string());
   return paths;
 }
 

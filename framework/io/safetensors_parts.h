@@ -24,7 +24,7 @@ class SafetensorsFiles {
  public:
   /// Makes the files in `folder`, which exists; "": the paths of the layout are whole. `layout` must outlive this.
   SafetensorsFiles(const SafetensorsLayout& layout, const std::string& folder);
-  /// The temporary path of each file.
+  /// The temporary path of each file, absolute: processes have their own working directories.
   std::vector<std::string> paths() const;
   /// Writes headers and the index, after all parts are written. `shares`: the results of write_parts(), joined by XOR.
   void commit(std::vector<uint32_t> shares);

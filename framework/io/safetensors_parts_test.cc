@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <random>
+#include <thread>
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/checksum.h"
@@ -22,9 +24,11 @@
 namespace weft::io {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::Fault;
 using ::testing::HasSubstr;
 using testing::set_fault;
+using ::testing::StartsWith;
 using weft::testing::error_of;
 
 constexpr int64_t kBlock = 4 << 20;
@@ -115,17 +119,27 @@ OwnPiece piece_of(const std::vector<Value>& values, size_t tensor, TensorPart pa
   return p;
 }
 
-// Writes a part for each list of pieces; returns the files by name.
+// Writes a part for each list of pieces, in a thread each if `at_once`; returns the files by name.
 std::map<std::string, std::string> written(const SafetensorsLayout& layout, const std::string& folder,
-                                           const std::vector<std::vector<OwnPiece>>& parts, bool one_host) {
+                                           const std::vector<std::vector<OwnPiece>>& parts, bool one_host,
+                                           bool at_once = false) {
   SafetensorsFiles files(layout, folder);
-  std::vector<uint32_t> shares(layout.blocks());
-  for (const std::vector<OwnPiece>& part : parts) {
+  std::vector<std::vector<uint32_t>> all(parts.size());
+  const auto write = [&](size_t part) {
     std::vector<TensorPiece> pieces;
-    for (const OwnPiece& p : part) pieces.push_back({p.tensor, p.part, p.bytes.data()});
-    const std::vector<uint32_t> own = write_parts(layout, files.paths(), pieces, one_host);
+    for (const OwnPiece& p : parts[part]) pieces.push_back({p.tensor, p.part, p.bytes.data()});
+    all[part] = write_parts(layout, files.paths(), pieces, one_host);
+  };
+  std::vector<std::thread> threads;
+  for (size_t part = 0; part < parts.size(); ++part)
+    if (at_once)
+      threads.emplace_back(write, part);
+    else
+      write(part);
+  for (std::thread& t : threads) t.join();
+  std::vector<uint32_t> shares(layout.blocks());
+  for (const std::vector<uint32_t>& own : all)
     for (size_t b = 0; b < own.size(); ++b) shares[b] ^= own[b];
-  }
   files.commit(shares);
   std::map<std::string, std::string> texts;
   for (const std::string& name : list_folder(folder)) texts[name] = read_file(folder + "/" + name);
@@ -173,7 +187,7 @@ TEST_F(Parts, AnyCutGivesTheBytesOfOneWriter) {
     std::vector<std::vector<OwnPiece>> parts(1 + random() % 5);
     for (size_t t = 0; t < values.size(); ++t) cut(values, t, TensorPart::all(values[t].entry.shape), random, parts);
     const SafetensorsLayout layout("m.safetensors", entries_of(values), {{"format", "pt"}});
-    const auto files = written(layout, fresh(run % 3), parts, run % 7 != 0);
+    const auto files = written(layout, fresh(run % 3), parts, run % 7 != 0, run % 2);
     ASSERT_EQ(files.size(), 1u);
     ASSERT_TRUE(files.at("m.safetensors") == reference(values, R"("format":"pt")"));
     ASSERT_EQ(layout.size(0), std::ssize(files.at("m.safetensors")));
@@ -195,6 +209,58 @@ TEST_F(Parts, SeveralFilesHaveAnIndex) {
   const std::string& index = files.at("w.safetensors.index.json");
   EXPECT_THAT(index, HasSubstr("\"total_size\": 1040"));
   EXPECT_THAT(index, HasSubstr("\"t3\": \"w-00002-of-00003.safetensors\""));
+}
+
+// On NFS, bytes that the first process writes without need could follow those of another host.
+TEST_F(Parts, MakingTheFilesWritesNoData) {
+  Random random(4);
+  for (const int64_t n : {0, 1, 5, 100'000}) {
+    const std::string folder = fresh(true);
+    const SafetensorsLayout layout("m.safetensors", entries_of({random_value("t", kInt8, {n}, random)}), {});
+    set_fault(folder);
+    const SafetensorsFiles files(layout, folder);
+    EXPECT_GT(testing::written_end(), 1);  // it shows that the file system writes at an offset
+    EXPECT_LE(testing::written_end(), layout.tensors()[0].info.begin);
+    EXPECT_EQ(std::ssize(read_file(files.paths()[0])), layout.size(0));
+  }
+}
+
+TEST_F(Parts, AHostWithoutTheFileIsOneSentence) {
+  const std::string folder = fresh(true);
+  Random random(5);
+  const Value v = random_value("t", kInt8, {5}, random);
+  const SafetensorsLayout layout("m.safetensors", entries_of({v}), {});
+  std::vector<std::string> paths;
+  {
+    const SafetensorsFiles files(layout, folder);
+    paths = files.paths();
+  }
+  EXPECT_EQ(error_of([&] {
+              write_parts(layout, paths, {{0, TensorPart::all({5}), v.bytes.data()}}, false);
+            }),
+            str_cat("cannot write '", folder, "/m.safetensors': No such file or directory; the first process made it: ",
+                    "need a folder that all hosts share"));
+  EXPECT_TRUE(list_folder(folder).empty());
+}
+
+// Processes may have other working directories.
+TEST_F(Parts, PathsAreAbsolute) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::string folder = fresh(true);
+  std::filesystem::current_path(folder);
+  {
+    const SafetensorsLayout layout("m.safetensors", {}, {});
+    const SafetensorsFiles files(layout, "");
+    EXPECT_THAT(files.paths(), ElementsAre(StartsWith(folder + "/m.safetensors.tmp-")));
+  }
+  std::filesystem::current_path(before);
+}
+
+// Names that repeated on another host could be those of other files there.
+TEST_F(Parts, TemporaryNamesDifferBetweenRuns) {
+  const std::string path = fresh(true) + "/m";
+  const AtomicFile file(path);
+  EXPECT_GT(std::stoll(file.temporary().substr(file.temporary().rfind('-') + 1)), 1'000'000) << file.temporary();
 }
 
 // The two halves of the columns of a matrix: ranges of 768 bytes.
@@ -246,6 +312,9 @@ TEST_F(Parts, AFailingCallIsOneSentenceAndLeavesNothing) {
       const std::string text = error_of([&] { written(*h.layout, folder, h.parts, true); });
       set_fault("");
       const bool done = exists(path);
+      // The rename is the last call but one; kShortWrite lets the first call happen that is no write.
+      EXPECT_EQ(done, at >= calls - (fault == Fault::kShortWrite ? 2 : 1)) << at << " of " << calls;
+      EXPECT_EQ(text.empty(), fault == Fault::kShortWrite && at == calls - 1);
       EXPECT_EQ(list_folder(folder).size(), done ? 1u : 0u);
       if (done) {
         EXPECT_TRUE(read_file(path) == reference(h.values, ""));
@@ -258,6 +327,24 @@ TEST_F(Parts, AFailingCallIsOneSentenceAndLeavesNothing) {
             str_cat("cannot write '", folder,
                     "/m.safetensors': its file system does not write at an offset (Operation "
                     "not supported); need one that does, such as a local disk or NFS"));
+}
+
+// A store to a page without space for all of its blocks would end the process by SIGBUS.
+TEST_F(Parts, SpaceIsReservedForWholePages) {
+  const Halves h(5000);
+  const int64_t page = ::sysconf(_SC_PAGESIZE), size = h.layout->size(0);
+  ASSERT_NE(size % page, 0);
+  const std::string folder = fresh(true);
+  set_fault(folder);
+  EXPECT_TRUE(written(*h.layout, folder, h.parts, true).at("m.safetensors") == reference(h.values, ""));
+  int64_t last = 0;
+  EXPECT_EQ(testing::reserved().size(), 4u);  // two blocks for each process
+  for (const auto& [begin, end] : testing::reserved()) {
+    EXPECT_EQ(begin % page, 0);
+    EXPECT_TRUE(end % page == 0 || end == size) << end;
+    last = std::max(last, end);
+  }
+  EXPECT_EQ(last, size);
 }
 
 // Mounts a file system in memory that this process alone sees. False: this system does not permit it.

@@ -3,10 +3,12 @@
 #include <cstring>
 
 #include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/rank/flight.h"
 #include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/stored_value.h"
 #include "framework/dispatch/state/torn.h"
+#include "framework/io/checksum.h"
 #include "ops/core/indexing/view.h"
 #include "ops/core/pointwise.h"
 
@@ -34,10 +36,12 @@ struct SaveInParts::Files {
   std::vector<io::TensorPiece> pieces;  // of `held`
 
   // Since write().
-  int64_t bytes = 0;  // of this process
   std::vector<uint32_t> shares;
 
   void hold(size_t tensor, const TensorPart& part, const Tensor& value) {
+    const TensorType need{layout->tensors()[tensor].info.dtype, value.device(), part.shape()};
+    WEFT_BUG_IF(value.type() != need, "the part of '", layout->tensors()[tensor].info.name, "' to save is ",
+                value.type(), "; need ", need);
     const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
     held.push_back((on_host ? value : value.to(Device::cpu())).contiguous());
     pieces.push_back({tensor, part, held.back().view_for_kernel().data});
@@ -54,6 +58,14 @@ std::optional<PartedValue::Own> own_parts(const Cell& cell, double share) {
   check_not_torn(cell);
   const auto* const parted = dynamic_cast<const PartedValue*>(cell.remote.get());
   return parted ? parted->own_parts(cell, share) : std::nullopt;
+}
+
+// Equal for layouts that have the same bytes besides tensors and checksums, in the same files.
+std::string fingerprint(const io::SafetensorsLayout& layout) {
+  const std::vector<uint32_t> no_checksums(layout.blocks());
+  std::string text = layout.index();
+  for (size_t f = 0; f < layout.files(); ++f) text += layout.header(f, no_checksums);
+  return io::hex64(io::checksum(std::as_bytes(std::span(text))));
 }
 
 template <class T>
@@ -102,6 +114,7 @@ void SaveInParts::hold_values() {
     }
     f->layout.emplace(f->path, entries, f->metadata, f->max_file_bytes);
   }
+  facts_.emplace_back("the number of files that a call saves", str_cat(all_.size()));
   for (const auto& f : all_) {
     facts_.emplace_back("the number of tensors", str_cat(f->values.size()));
     for (size_t i = 0; i < f->values.size(); ++i) {
@@ -117,6 +130,8 @@ void SaveInParts::hold_values() {
         f->hold(i, TensorPart::all(info.shape), cell.defined() ? cell.value() : tensor);
       before += info.nbytes();
     }
+    // Metadata, sizes of files, and the ends of long names, which the facts above lack.
+    facts_.emplace_back(str_cat("the layout of ", io::base_name(f->path)), fingerprint(*f->layout));
   }
 }
 
@@ -139,7 +154,9 @@ void SaveInParts::begin(const std::function<std::string()>& folder) {
     return paths;
   };
   const std::string paths = job ? job->on_all(what_, make)[0] : make();
-  if (job) job->check_equal(what_, facts_, "the same tensors, with the same types and placement, in all processes");
+  if (job)
+    job->check_equal(what_, facts_,
+                     "the same tensors and metadata, with the same types and placement, in all processes");
   size_t at = 0;
   for (const auto& f : all_)
     for (size_t i = 0; i < f->layout->files(); ++i) {
@@ -151,9 +168,10 @@ void SaveInParts::begin(const std::function<std::string()>& folder) {
 void SaveInParts::write() noexcept {
   const JobProcesses* const job = internal::job_processes();
   try {
+    const flight::HostPhase phase(flight::Phase::kCheckpoint);  // a diagnosis sees a slow writer
     for (const auto& f : all_) {
       f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), !job || job->on_one_host());
-      for (const Tensor& t : f->held) f->bytes += t.type().nbytes();
+      for (const Tensor& t : f->held) bytes_ += t.type().nbytes();
     }
   } catch (const Error& e) {
     error_ = e;
@@ -167,7 +185,7 @@ void SaveInParts::write() noexcept {
 std::string SaveInParts::report() const {
   if (error_) throw *error_;
   std::string text;
-  for (const auto& f : all_) append(text, f->bytes);
+  append(text, bytes_);
   uint32_t block = 0;
   for (const auto& f : all_)
     for (const uint32_t share : f->shares) {
@@ -182,21 +200,22 @@ void SaveInParts::commit(const std::function<void()>& finish) {
   const std::vector<std::string> reports = job ? job->on_all(what_, [&] { return report(); }) : std::vector{report()};
   internal::on_first_process(what_, [&] {
     std::vector<uint32_t> shares;
-    for (const auto& f : all_) shares.resize(shares.size() + f->layout->blocks());
-    std::vector<int64_t> bytes(all_.size());
-    for (const std::string& text : reports) {
-      size_t at = 0;
-      for (int64_t& n : bytes) n += number_at<int64_t>(text, at), at += sizeof n;
-      for (; at < text.size(); at += 8) shares[number_at<uint32_t>(text, at)] ^= number_at<uint32_t>(text, at + 4);
+    int64_t missing = 0;  // bytes that no process has written
+    for (const auto& f : all_) {
+      shares.resize(shares.size() + f->layout->blocks());
+      for (const auto& t : f->layout->tensors()) missing += t.info.nbytes();
     }
+    for (const std::string& text : reports) {
+      missing -= number_at<int64_t>(text, 0);
+      for (size_t at = sizeof missing; at < text.size(); at += 8)
+        shares[number_at<uint32_t>(text, at)] ^= number_at<uint32_t>(text, at + 4);
+    }
+    WEFT_BUG_IF(missing != 0, all_[0]->path, ": the processes have written ", -missing,
+                " bytes more than the tensors have");
     auto next = shares.begin();
-    for (size_t i = 0; i < all_.size(); ++i) {
-      Files& f = *all_[i];
-      for (const auto& t : f.layout->tensors()) bytes[i] -= t.info.nbytes();
-      WEFT_BUG_IF(bytes[i] != 0, f.path, ": the processes have written ", bytes[i],
-                  " bytes more than the tensors have");
-      const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f.layout->blocks()));
-      f.files->commit({begin, next});
+    for (const auto& f : all_) {
+      const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f->layout->blocks()));
+      f->files->commit({begin, next});
     }
     if (finish) finish();
   });

@@ -28,7 +28,8 @@ class SaveInParts {
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
   /// Holds the values, so later steps write to other memory, and makes the files under temporary names. `folder` is
-  /// called in the first process, and returns the folder of the files. Processes with different tensors are an error.
+  /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or
+  /// metadata are an error.
   void begin(const std::function<std::string()>& folder);
   /// Writes the part of this process to disk, and drops the values. commit() throws its errors.
   void write() noexcept;
@@ -43,6 +44,7 @@ class SaveInParts {
   const std::string what_, before_;
   std::vector<std::unique_ptr<Files>> all_;
   std::vector<std::pair<std::string, std::string>> facts_;  // must be equal in all processes
+  int64_t bytes_ = 0;                                       // that write() has written
   std::optional<Error> error_;                              // of write()
 };
 

@@ -25,7 +25,7 @@ class Member final : public internal::JobProcesses {
  public:
   Member(ThreadJob& job, int number) : job_(job), number_(number) {}
   int process() const override { return number_; }
-  bool on_one_host() const override { return true; }
+  bool on_one_host() const override;
   void on_first(const std::string& what, const std::function<void()>& fn) override {
     on_all(what, [&] {
       if (number_ == 0) fn();
@@ -64,7 +64,10 @@ class ThreadJob {
 
   std::vector<std::string> results, errors;
   std::barrier<> meet;
+  bool one_host = true;
 };
+
+bool Member::on_one_host() const { return job_.one_host; }
 
 std::vector<std::string> Member::on_all(const std::string&, const std::function<std::string()>& fn) {
   const auto p = static_cast<size_t>(number_);
@@ -104,6 +107,15 @@ Parameter sharded(const Tensor& whole, int p, int n) {
   return cell;
 }
 
+// A cell of process p that process `owner` saves as a whole.
+Parameter whole_in(int owner, const Tensor& whole, int p) {
+  const Parameter cell(whole.type(), [type = whole.type()] { return zeros(type.shape, {.dtype = type.dtype}); });
+  auto rows = make_ref<Rows>();
+  if (p == owner) rows->own.parts.push_back({TensorPart::all(whole.shape()), whole});
+  internal::set_remote(cell.cell(), rows);
+  return cell;
+}
+
 using Cells = std::vector<std::pair<std::string, CellHandle>>;
 
 void save_cells(const Cells& cells, const std::string& path) {
@@ -133,19 +145,30 @@ class InParts : public ::testing::Test {
 };
 
 TEST_F(InParts, ManyProcessesWriteTheBytesOfOne) {
+  constexpr int64_t kRow = (1 << 20) + 5;  // a process ends within a block of 4 MiB
   const Tensor w = arange(7 * 300).to(kFloat32).reshape({7, 300}), m = ones({9, 2, 5}, {.dtype = kBFloat16}),
-               large = arange(3 << 20).to(kFloat32).reshape({3, 1 << 20}), step = full({}, 4, {.dtype = kInt64});
-  save_cells({{"w", Buffer(w)}, {"step", Buffer(step)}, {"m", Buffer(m)}, {"large", Buffer(large)}}, path_);
+               large = arange(kRow * 3).to(kFloat32).reshape({3, kRow}), step = full({}, 4, {.dtype = kInt64}),
+               empty = zeros({0, 3});
+  save_cells({{"w", Buffer(w)},
+              {"step", Buffer(step)},
+              {"m", Buffer(m)},
+              {"large", Buffer(large)},
+              {"empty", Buffer(empty)},
+              {"scalar", Buffer(step)}},
+             path_);
   const std::string want = io::read_file(path_);
   for (int n = 1; n <= 4; ++n) {
     ThreadJob job(n);
+    job.one_host = n != 3;
     const auto errors = job.run([&](int p) {
       // A value that is not sharded is the first process's.
       const Tensor own_step = p == 0 ? step : zeros({}, {.dtype = kInt64});
       save_cells({{"w", sharded(w, p, n)},
                   {"step", Buffer(own_step)},
                   {"m", sharded(m, p, n)},
-                  {"large", sharded(large, p, n)}},
+                  {"large", sharded(large, p, n)},
+                  {"empty", sharded(empty, p, n)},
+                  {"scalar", whole_in(n - 1, step, p)}},
                  path_);
     });
     EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(n)));
@@ -158,12 +181,68 @@ TEST_F(InParts, ProcessesWithDifferentTensorsAreRefused) {
   const auto with_others = [&](const Cells& others) {
     return ThreadJob(2).run([&](int p) { save_cells(p ? others : Cells{{"w", sharded(ones({4, 2}), 0, 2)}}, path_); });
   };
-  const std::string need = "different: need the same tensors, with the same types and placement, in all processes";
+  const std::string need =
+      "different: need the same tensors and metadata, with the same types and placement, in all processes";
   expect_failure(with_others({{"v", sharded(ones({4, 2}), 1, 2)}}), need);
   expect_failure(with_others({{"w", sharded(ones({4, 2}, {.dtype = kInt32}), 1, 2)}}), need);
   expect_failure(with_others({{"w", sharded(ones({2, 4}), 1, 2)}}), need);
   expect_failure(with_others({{"w", Buffer(ones({4, 2}))}}), need);
   expect_failure(with_others({{"w", sharded(ones({4, 2}), 1, 2)}, {"v", Buffer(ones({1}))}}), need);
+}
+
+TEST_F(InParts, SeveralFilesAndTheirIndexAreThoseOfOneProcess) {
+  const Tensor a = arange(90).to(kFloat32).reshape({9, 10}), b = arange(60).reshape({6, 10}), c = ones({5, 2});
+  const auto files_of = [&](int n, bool one_host) {
+    const std::string folder = str_cat(folder_, "/", n, one_host ? "" : "hosts");
+    io::make_folders(folder);
+    ThreadJob job(n);
+    job.one_host = one_host;
+    const auto errors = job.run([&](int p) {
+      SaveInParts files("save", "save: ");
+      files.add("m.safetensors", Cells{{"a", sharded(a, p, n)}, {"b", sharded(b, p, n)}, {"c", sharded(c, p, n)}},
+                {{"format", "pt"}}, 400);
+      files.add("more.safetensors", Cells{{"c", sharded(c, p, n)}});
+      files.begin([&] { return folder; });
+      files.write();
+      files.commit();
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(n)));
+    std::map<std::string, std::string> texts;
+    for (const std::string& name : io::list_folder(folder)) texts[name] = io::read_file(folder + "/" + name);
+    return texts;
+  };
+  const auto want = files_of(1, true);
+  EXPECT_EQ(want.size(), 5u);  // three files, their index, and one more file
+  EXPECT_TRUE(want.contains("m.safetensors.index.json"));
+  EXPECT_EQ(load(folder_ + "/1/m.safetensors.index.json").at("b").to_vector<int64_t>(), b.to_vector<int64_t>());
+  for (const int n : {2, 3})
+    for (const bool one_host : {false, true}) EXPECT_TRUE(files_of(n, one_host) == want) << n << " " << one_host;
+}
+
+// They would write to other places of the file.
+TEST_F(InParts, ProcessesWithDifferentLayoutsAreRefused) {
+  const auto with = [&](const std::function<void(SaveInParts&, const Cells&, bool other)>& add) {
+    return ThreadJob(2).run([&](int p) {
+      SaveInParts file("save", "save: ");
+      add(file, {{"w", sharded(ones({4, 2}), p, 2)}, {"v", sharded(ones({4, 2}), p, 2)}}, p == 1);
+      file.begin([] { return std::string(); });
+      file.write();
+      file.commit();
+    });
+  };
+  const std::string need = "different: need the same tensors and metadata";
+  expect_failure(with([&](SaveInParts& file, const Cells& cells, bool other) {
+                   file.add(path_, cells, {{"format", other ? "pt, and more" : "pt"}});
+                 }),
+                 need);
+  expect_failure(
+      with([&](SaveInParts& file, const Cells& cells, bool other) { file.add(path_, cells, {}, other ? 40 : 400); }),
+      need);
+  expect_failure(with([&](SaveInParts& file, const Cells& cells, bool other) {
+                   file.add(path_, cells);
+                   if (other) file.add(folder_ + "/more.safetensors", Cells{});
+                 }),
+                 need);
 }
 
 TEST_F(InParts, AnErrorOfOneProcessIsTheErrorOfAll) {
@@ -178,6 +257,18 @@ TEST_F(InParts, AnErrorOfOneProcessIsTheErrorOfAll) {
   // Before the first byte, while bytes are written, and after the last byte.
   expect_failure(save_with([](Rows&, Cell& c) { c.torn = true; }, path_),
                  "save: cell 'w' was torn by a step that failed half-way; load a checkpoint first");
+  expect_failure(save_with(
+                     [](Rows& rows, Cell&) {
+                       rows.own.parts[0].value = ones({2, 3});
+                     },
+                     path_),
+                 "the part of 'w' to save is f32[2, 3]");
+  expect_failure(save_with(
+                     [](Rows& rows, Cell&) {
+                       rows.own.parts[0].value = ones({2, 2}, {.dtype = kBool});
+                     },
+                     path_),
+                 "the part of 'w' to save is bool[2, 2]");
   expect_failure(save_with([](Rows& rows, Cell&) { rows.own.parts.push_back(rows.own.parts[0]); }, path_),
                  "pieces of a tensor overlap");
   expect_failure(save_with([](Rows& rows, Cell&) { rows.own.parts.clear(); }, path_),

@@ -43,7 +43,7 @@ int64_t step_of(const std::string& name) {
 
 // The file of a checkpoint that has the tensors of STEM.
 std::string tensors_path(const std::string& folder, const std::string& stem) {
-  const std::string path = str_cat(folder, "/", stem, ".safetensors"), index = path + ".index.json";
+  const std::string path = str_cat(folder, "/", stem, ".safetensors"), index = str_cat(path, io::kIndexEnding);
   return !io::exists(path) && io::exists(index) ? index : path;
 }
 

@@ -46,7 +46,8 @@ struct AboutRun {
 /// Replaces and removes only checkpoints; throws if `dir/step_N` is not a checkpoint. `lock`: of this run on `dir`; it
 /// is renewed before the folder changes, since checkpoints of a run that has taken the folder meanwhile are not ours.
 /// In a job it is a collective: each process writes its shards; the first one needs `lock`, and writes `state`, `about`
-/// and its values of cells that are not sharded. After an error, which all throw, the folders are as before.
+/// and its values of cells that are not sharded. After an error, which all throw, the folders are as before; after one
+/// of removing old checkpoints, which comes last, `dir/step_N` is complete and some of the old ones are left.
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
                             const AboutRun& about = {});

@@ -12,6 +12,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 namespace weft::io::testing {
 namespace {
@@ -22,6 +23,9 @@ struct State {
   std::string folder;
   int64_t at = -1;
   std::atomic<int64_t> calls = 0;  // threads write at the same time
+  std::atomic<int64_t> written_end = 0;
+  std::mutex mutex;
+  std::vector<std::pair<int64_t, int64_t>> reserved;
   Fault fault = Fault::kKill;
 };
 State& state() {
@@ -39,6 +43,17 @@ std::string path_of(int fd) {
 bool watched(const std::string& path) {
   const std::string& folder = state().folder;
   return !folder.empty() && path.starts_with(folder);
+}
+
+void note_write(int64_t end) {
+  std::atomic<int64_t>& most = state().written_end;
+  for (int64_t before = most; before < end && !most.compare_exchange_weak(before, end);) {
+  }
+}
+
+void note_reserve(int64_t begin, int64_t end) {
+  const std::lock_guard lock(state().mutex);
+  state().reserved.emplace_back(begin, end);
 }
 
 /// The function of libc that a function of this file replaces.
@@ -90,9 +105,16 @@ auto run(const std::string& path, bool removes, Call&& call) -> decltype(call())
 
 void set_fault(const std::string& folder, int64_t at, Fault fault) {
   state().folder = folder, state().at = at, state().calls = 0, state().fault = fault;
+  state().written_end = 0;
+  state().reserved.clear();
 }
 void set_exchange(bool works) { exchange = works; }
 int64_t total_calls() { return state().calls; }
+int64_t written_end() { return state().written_end; }
+std::vector<std::pair<int64_t, int64_t>> reserved() {
+  const std::lock_guard lock(state().mutex);
+  return state().reserved;
+}
 
 std::string fast_folder() {
   const char* parents[] = {"/dev/shm", std::getenv("TEST_TMPDIR"), "/tmp"};
@@ -121,9 +143,10 @@ int open(const char* path, int flags, ...) {
 
 ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
   const auto real = faults::next("pwrite", &pwrite);
+  const std::string path = faults::path_of(fd);
+  if (faults::watched(path)) faults::note_write(static_cast<int64_t>(offset) + static_cast<int64_t>(n));
   return faults::run(
-      faults::path_of(fd), false, [&] { return real(fd, data, n, offset); },
-      [&] { return real(fd, data, (n + 1) / 2, offset); },
+      path, false, [&] { return real(fd, data, n, offset); }, [&] { return real(fd, data, (n + 1) / 2, offset); },
       offset > 0 ? faults::Fault::kNoOffsets : faults::Fault::kBroken);
 }
 
@@ -133,7 +156,9 @@ int ftruncate(int fd, off_t bytes) {
 
 int fallocate(int fd, int mode, off_t begin, off_t bytes) {
   auto call = [&] { return faults::next("fallocate", &fallocate)(fd, mode, begin, bytes); };
-  return faults::run(faults::path_of(fd), false, call, call, faults::Fault::kNoReserve);
+  const std::string path = faults::path_of(fd);
+  if (faults::watched(path)) faults::note_reserve(begin, begin + bytes);
+  return faults::run(path, false, call, call, faults::Fault::kNoReserve);
 }
 
 int fsync(int fd) {

@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace weft::io::testing {
 
@@ -28,6 +30,10 @@ void set_exchange(bool works);
 
 /// The calls since set_fault().
 int64_t total_calls();
+/// The largest position in a file that was written since set_fault(), as the number of bytes before its end.
+int64_t written_end();
+/// The ranges of bytes, as begin and end, for which space was asked since set_fault().
+std::vector<std::pair<int64_t, int64_t>> reserved();
 
 /// A new folder for thousands of small files: in memory, if the system has a file system for it. The test removes it.
 std::string fast_folder();
