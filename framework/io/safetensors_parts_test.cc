@@ -87,7 +87,8 @@ std::string reference(std::vector<Value> values, const std::string& metadata) {
                             "],\"dtype\":\"", kDTypes[static_cast<int>(dtype)], "\",\"shape\":[", extents, "]}");
     data += v.bytes;
   }
-  std::string header = "{\"__metadata__\":{" + metadata, comma = metadata.empty() ? "" : ",";
+  std::string header = "{\"__metadata__\":{" + metadata;
+  std::string_view comma = metadata.empty() ? "" : ",";
   for (const auto& [name, digits] : sums) {
     header += str_cat(comma, "\"crc32c.", name, "\":\"", digits, "\"");
     comma = ",";
