@@ -398,7 +398,7 @@ TEST(MeshCells, ThePlacementToSaveHasThePlacesOfTheRanks) {
     auto shards = make_ref<ShardedCell>(
         ShardedCell::ShardLayout{.mesh = Mesh::parse("dp2"), .place = place, .rest = rest}, p.type());
     shards->scatter(p.value());
-    internal::set_remote(p.cell(), shards);
+    weft::internal::set_remote(p.cell(), shards);
     return shards->own_parts(p.cell(), 0).value();
   };
   const auto a = saved({0, 1}), same = saved({0, 1}), b = saved({1, 0});
