@@ -171,7 +171,11 @@ MatrixRun run_case(const MatrixCase& c) {
       files.push_back(io::read_file(path));
       if (dist::Processes* const job = dist::Processes::current()) job->barrier();  // the next save replaces the file
     };
+    Allocator& memory = Allocator::of(Device::cpu());
+    memory.reset_peak();
+    const int64_t before = memory.stats().live;
     add(model, r.saved), add(opt, r.saved);
+    r.save_bytes = memory.stats().peak - before;
     add(model.state_dict(), r.whole), add(opt.state_dict(), r.whole);
   }
   for (auto& [name, p] : model.named_cells()) r.cells.emplace_back(name, values(p.value()));

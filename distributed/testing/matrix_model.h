@@ -31,6 +31,7 @@ struct MatrixRun {
   int64_t planned_peak = 0, measured_peak = 0;  // peaks of the largest rank
   // Files of model and optimiser: as all processes write them in parts, and as the first one writes whole values.
   std::vector<std::string> saved, whole;
+  int64_t save_bytes = 0;  // memory that saving in parts needed besides the cells
 };
 MatrixRun run_case(const MatrixCase& c);
 

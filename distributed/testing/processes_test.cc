@@ -84,6 +84,7 @@ std::string text_of(const MatrixCase& c) {
   for (const auto& [name, values] : r.cells) add(name, values);
   for (const std::string& file : r.saved)
     text << "  file " << file.size() << " " << std::hex << hash_text(file) << "\n";
+  if (r.save_bytes > 0) text << "  other memory than of the shards: " << r.save_bytes << "\n";
   if (r.saved != r.whole) text << "  other files than of one writer\n";
   if (r.planned != r.actual) text << "  other collectives than planned\n";
   return text.str();

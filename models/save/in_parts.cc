@@ -97,8 +97,8 @@ void SaveInParts::add(const std::string& path, const std::map<std::string, Tenso
   for (const auto& [name, value] : values) all_.back()->values.push_back({name, {}, value});
 }
 
-// A value that is not sharded is the first process's, as the decisions of a program are. Of n ranks with equal shards,
-// the first one writes the first n-th of all bytes, and so on, so each has an equal part.
+// A value that is not sharded is the first process's, as the decisions of a program are. The first of n ranks with
+// equal shards writes the first n-th of all bytes, and so on, so each has an equal part.
 void SaveInParts::hold_values() {
   NoGrad guard;
   const bool first = is_first(internal::job_processes());
