@@ -47,7 +47,9 @@ run=(--data text.txt --batch_size 2 --seq_len 16 --steps 1 --sample 0)
   fail "train: $(tail -3 t.txt)"
 expect 0 "" "$export" --checkpoint own --out own_hf
 cmp -s own_hf/tokenizer.json "$tokenizer" || fail "own_hf/tokenizer.json is not the tokenizer of the run"
-[[ ! -e own_hf/tokenizer_config.json ]] || fail "own_hf/tokenizer_config.json was invented"
+grep -q '"tokenizer_class": "PreTrainedTokenizerFast"' own_hf/tokenizer_config.json ||
+  fail "own_hf/tokenizer_config.json has no class"
+! grep -q '_token"' own_hf/tokenizer_config.json || fail "tokens of own_hf/tokenizer_config.json were invented"
 expect 0 "" "$export" --checkpoint own --out own.gguf
 [[ $(ids own.gguf) == "$(ids own.json)" ]] || fail "own.gguf: other ids"
 "$train" --hf own.gguf "${run[@]}" --checkpoint_dir again >t.txt 2>&1 || fail "train --hf own.gguf: $(tail -3 t.txt)"

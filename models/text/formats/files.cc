@@ -1,5 +1,7 @@
 #include "models/text/formats/files.h"
 
+#include <algorithm>
+
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -11,6 +13,13 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kSettings = "tokenizer_config.json";
+
+/// Settings with which transformers reads tokenizer.json as it is. Without a class, transformers 4 takes the class of
+/// the model_type, which adds tokens of its own.
+io::OrderedJson own_class() {
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+}
 
 /// The tokenizer of models whose tokens are bytes.
 Description bytes() {
@@ -43,7 +52,7 @@ std::vector<NamedFile> tokenizer_files(const std::string& path) {
     const std::string other = str_cat(folder, "/", name);
     return io::exists(other) && !io::is_folder(other) ? io::read_file(other, kMostBytes) : "";
   };
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"})
+  for (const char* name : {kSettings, "special_tokens_map.json", "chat_template.jinja"})
     if (std::string text = read(name); !text.empty()) files.emplace_back(name, std::move(text));
   // The end tokens may be in config.json alone.
   io::Json ends;
@@ -60,6 +69,8 @@ std::vector<NamedFile> tokenizer_files(const std::string& path) {
 std::vector<NamedFile> files_for_transformers(const std::string& path, std::span<const int32_t> ends) {
   if (!path.empty() && !io::is_gguf(path)) {
     std::vector<NamedFile> files = tokenizer_files(path);
+    if (std::none_of(files.begin(), files.end(), [](const NamedFile& f) { return f.first == kSettings; }))
+      files.emplace_back(kSettings, io::write_json(own_class(), 2) + "\n");
     if (ends.empty()) return files;
     const io::Json ids =
         ends.size() == 1 ? io::Json(ends[0]) : io::Json(std::vector<int32_t>(ends.begin(), ends.end()));
@@ -68,11 +79,11 @@ std::vector<NamedFile> files_for_transformers(const std::string& path, std::span
     return files;
   }
   const Settings settings = read_settings(path);
-  io::OrderedJson config{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+  io::OrderedJson config = own_class();
   for (const auto& [name, text] : settings.tokens) config[name] = text;
   if (!settings.chat_template.empty()) config["chat_template"] = settings.chat_template;
   return {{"tokenizer.json", write_tokenizer_json(path.empty() ? bytes() : read_tokenizer(path))},
-          {"tokenizer_config.json", io::write_json(config, 2) + "\n"}};
+          {kSettings, io::write_json(config, 2) + "\n"}};
 }
 
 io::GgufMetadata metadata_for_gguf(const std::string& path, int64_t vocab, std::span<const int32_t> ends,

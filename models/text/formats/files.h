@@ -18,9 +18,9 @@ using NamedFile = std::pair<std::string, std::string>;
 /// file. None for an empty path.
 std::vector<NamedFile> tokenizer_files(const std::string& path);
 
-/// The tokenizer of `path` as transformers reads it: tokenizer_files(), or for a GGUF file and the bytes of an empty
-/// path a tokenizer.json with its settings. Its generation_config.json gets `ends`, the ids that end a text, if there
-/// are any. Throws Unimplemented, naming the part, if tokenizer.json cannot describe it.
+/// The tokenizer of `path` as transformers reads it: tokenizer_files() with a tokenizer_config.json, or for a GGUF file
+/// and the bytes of an empty path a tokenizer.json with its settings. Its generation_config.json gets `ends`, the ids
+/// that end a text, if there are any. Throws Unimplemented, naming the part, if tokenizer.json cannot describe it.
 std::vector<NamedFile> files_for_transformers(const std::string& path, std::span<const int32_t> ends);
 
 /// The tokenizer of `path`, or of bytes for an empty path, as metadata of a GGUF file. `vocab`: the rows of the

@@ -170,6 +170,21 @@ TEST(Gguf, SaysWhatItCannotDescribe) {
   }
 }
 
+// transformers 4 reads a tokenizer.json without settings as the tokenizer of the model_type, with tokens of that class.
+TEST(Files, NameTheirClass) {
+  const std::string folder = temp("class");
+  io::make_folders(folder);
+  io::write_file_atomic(folder + "/tokenizer.json", byte_level().dump());
+  EXPECT_EQ(tokenizer_files(folder).size(), 1u);
+  const std::vector<NamedFile> files = files_for_transformers(folder, {});
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[1].first, "tokenizer_config.json");
+  EXPECT_EQ(Json::parse(files[1].second),
+            (Json{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}}));
+  io::write_file_atomic(folder + "/tokenizer_config.json", "{}");
+  EXPECT_EQ(files_for_transformers(folder, {}), tokenizer_files(folder));
+}
+
 // A checkpoint takes the ids that end a text from generation_config.json, else from config.json of a folder. An export
 // writes the ids of the caller, who knows which of them the model has.
 TEST(Files, HaveEndIds) {

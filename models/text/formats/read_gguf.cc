@@ -136,14 +136,14 @@ void read_merges(const io::GgufFile& f, const Ids& ids, Description* d) {
 
 constexpr size_t kLongestToken = 1024;  // bytes
 
-/// Each token that two others make. Equal scores are equal ranks, so that the left one goes first.
+/// Each token that two others make, tokens of bytes too. Equal scores are equal ranks, so that the left one goes first.
 void merge_by_score(const std::vector<double>& scores, const std::vector<int64_t>& types, const Ids& ids,
                     const std::string& path, Description* d) {
   std::vector<double> order(scores);
   std::sort(order.begin(), order.end(), std::greater<>());
   order.erase(std::unique(order.begin(), order.end()), order.end());
   for (size_t i = 0; i < d->tokens.size(); ++i) {
-    if (types[i] != kNormal) continue;
+    if (types[i] != kNormal && types[i] != kByte) continue;
     const std::string_view token = d->tokens[i];
     WEFT_CHECK(token.size() <= kLongestToken, path, ": token ", i, " has ", token.size(), " bytes; need at most ",
                kLongestToken);

@@ -101,7 +101,7 @@ class Writer {
     const Bpe bpe(plain);
     BpeMemory memory;
     for (size_t i = 0; i < d_.tokens.size(); ++i) {
-      if (is_special(i) || (some && !(*some)[i])) continue;
+      if (some ? !(*some)[i] : added_[i] || is_unknown_or_byte(i)) continue;
       const std::string text = d_.byte_level ? bytes_of_text(d_.tokens[i]).value_or("") : d_.tokens[i];
       if (text.empty()) continue;
       std::vector<int32_t> ids;
@@ -111,9 +111,8 @@ class Writer {
     return -1;
   }
 
-  /// Whether a token is none of the text's characters.
-  bool is_special(size_t i) const {
-    if (added_[i]) return true;
+  /// Whether a token of SentencePiece stands for text without tokens of its own.
+  bool is_unknown_or_byte(size_t i) const {
     return !d_.byte_level && (static_cast<int32_t>(i) == d_.unk || fallback_byte(names_[i]) >= 0);
   }
 
@@ -198,7 +197,7 @@ class Writer {
     std::vector<bool> more(d_.tokens.size());
     for (const Merge& m : merges) pairs.insert(static_cast<uint64_t>(m.left) << 32 | static_cast<uint64_t>(m.right));
     for (size_t i = 0; i < d_.tokens.size(); ++i)
-      if (!is_special(i)) ids.emplace(d_.tokens[i], i);
+      if (!added_[i] && static_cast<int32_t>(i) != d_.unk) ids.emplace(d_.tokens[i], i);
     for (const auto& [token, id] : ids)
       for (size_t cut = 1; cut < token.size(); ++cut) {
         const auto left = ids.find(token.substr(0, cut)), right = ids.find(token.substr(cut));
@@ -216,12 +215,6 @@ class Writer {
     std::vector<float> scores(static_cast<size_t>(vocab));
     std::vector<bool> done(names_.size());
     std::vector<Merge> merges = d_.merges;
-    const auto makes_byte = [&](const Merge& m) { return fallback_byte(names_[static_cast<size_t>(m.made)]) >= 0; };
-    if (const auto m = std::find_if(merges.begin(), merges.end(), makes_byte); m != merges.end())
-      note("model.merges makes '", shown(m->made),
-           "', the token of a byte; GGUF files join none, so this text gets "
-           "other ids");
-    std::erase_if(merges, makes_byte);
     std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
     int32_t last = -1;
     for (const Merge& m : merges) {
