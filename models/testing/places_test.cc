@@ -89,7 +89,7 @@ TEST(Places, OfLayersAreTheCallersLineAndThePath) {
     NameScope scope("head");
     return relu(x).view({3});
   };
-  expect_error(scoped, ones({2}), "reshape: [2] has 2 elements; shape [3] needs 3", "head", __LINE__ - 2);
+  expect_error(scoped, ones({2}), "view: [2] has 2 elements; shape [3] needs 3", "head", __LINE__ - 2);
 }
 
 struct SameName : nn::Module {
