@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "models/text/formats/parts.h"
-#include "models/text/scan.h"
+#include "models/text/patterns/scan.h"
 
 namespace weft::text {
 namespace {

@@ -14,8 +14,8 @@
 #include "models/text/added.h"
 #include "models/text/bpe.h"
 #include "models/text/formats/description.h"
-#include "models/text/patterns.h"
-#include "models/text/regex.h"
+#include "models/text/patterns/patterns.h"
+#include "models/text/patterns/regex.h"
 
 namespace weft::text {
 

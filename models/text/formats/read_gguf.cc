@@ -8,7 +8,7 @@
 #include "framework/io/gguf.h"
 #include "framework/io/utf8.h"
 #include "models/text/formats/gguf_parts.h"
-#include "models/text/patterns.h"
+#include "models/text/patterns/patterns.h"
 
 namespace weft::text {
 namespace {

@@ -9,7 +9,7 @@
 #include "framework/io/utf8.h"
 #include "models/text/formats/description.h"
 #include "models/text/formats/json_names.h"
-#include "models/text/patterns.h"
+#include "models/text/patterns/patterns.h"
 
 namespace weft::text {
 namespace {

@@ -9,7 +9,7 @@
 #include "models/text/bpe.h"
 #include "models/text/bytes_as_text.h"
 #include "models/text/formats/gguf_parts.h"
-#include "models/text/patterns.h"
+#include "models/text/patterns/patterns.h"
 
 namespace weft::text {
 namespace {

@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "models/text/regex.h"
+#include "models/text/patterns/regex.h"
 
 #include <pcre2.h>
 

@@ -1,13 +1,13 @@
 // Scanners agree with the expressions of their patterns.
-#include "models/text/scan.h"
+#include "models/text/patterns/scan.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 
-#include "models/text/patterns.h"
-#include "models/text/regex.h"
+#include "models/text/patterns/patterns.h"
+#include "models/text/patterns/regex.h"
 
 namespace weft::text {
 namespace {

@@ -1,6 +1,6 @@
-#include "models/text/patterns.h"
+#include "models/text/patterns/patterns.h"
 
-#include "models/text/scan.h"
+#include "models/text/patterns/scan.h"
 
 namespace weft::text {
 namespace {
