@@ -23,7 +23,7 @@ GOOD = [
     (["--train_flops", "1e24"], ["14.5 d", "1.39e+06", "72.3"]),
     (["--diloco"], ["3.5 GB", "35 MB", "streaming alone hides exchanges"]),
     (["--diloco", "--steps", "1e5"], ["100000 steps"]),
-    (["--diloco", "--jitter", "0.1"], ["there is no closed form"]),
+    (["--diloco", "--jitter", "0.1"], ["There is no closed form"]),
     (["--latency_wall"], ["at least 12 ms", "3.33 h"]),
     (["--tp_wall", "--gpu", "gb200"], ["nodes of 72"]),
     (["--tp_wall"],
