@@ -10,7 +10,7 @@ done
 test "$(echo "$out" | grep -c '^ .* 0$')" = 87
 test "$(echo "$out" | grep -c '^ ')" = 87
 
-# As nccl-tests: the size is that of all ranks, the count of all_gather that of one rank.
+# As in nccl-tests, the size is the size of all ranks; all_gather counts the elements of one rank.
 test "$(echo "$out" | grep -A 5 "^# all_gather, threads" | awk '$3 == "float" {print $1 / 4 / 3 == $2}' | sort -u)" = 1
 test "$(echo "$out" | grep -A 5 "^# all_reduce, threads" | awk '$3 == "float" {print $1 / 4 == $2}' | sort -u)" = 1
 

@@ -37,8 +37,8 @@ MatrixRun run_case(const MatrixCase& c);
 
 /// The differences, most surprising first, a line each; empty if the runs are equal. Losses may differ by the fraction
 /// `loss_tol` of the wanted loss, gradient norms by the fraction `tol` of the wanted norm. The elements of a cell may
-/// differ by `tol` times a scale: the largest |element| of the wanted cell, but at least 0.001 of the largest |element|
-/// of all parameters. Counts and the state of the generator are equal.
+/// differ by `tol` times a scale: the largest |element| of the wanted cell, or 0.001 of the largest |element| of all
+/// parameters if that is larger. Counts and the state of the generator are equal.
 std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, double loss_tol);
 
 }  // namespace weft::testing

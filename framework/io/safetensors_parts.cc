@@ -1,5 +1,5 @@
-// Writing by ranges. Bytes of one file that neighbour each other may come from two hosts, so a process writes its own
-// ranges and nothing around them.
+// Writing by ranges. Neighbouring bytes of a file may come from two hosts, so a process writes its own ranges and
+// nothing around them.
 //
 // A range below kShort, as tensor parallelism along the last dim gives many, is expensive to write by itself. Many of
 // them in a block are copied to a mapping of the file instead, where this is safe: the processes share the pages (one
@@ -120,7 +120,7 @@ struct ByteRange {
 // The ranges of this process in one block of a tensor.
 struct BlockPart {
   size_t tensor = 0, block = 0;  // numbers in the layout
-  int64_t end = 0;               // of the block, in the tensor
+  int64_t end = 0;               // end of the block, in bytes of the tensor
   std::vector<ByteRange> ranges;
 };
 

@@ -1,5 +1,5 @@
-// The bytes of a set of files do not depend on the parts in which it is written, and are those of a writer that knows
-// the format alone. Files in memory and on a disk, with mappings and without.
+// The bytes of a set of files do not depend on its parts. They equal the bytes of a plain writer of the format. The
+// files are in memory and on a disk, with mappings and without.
 #include "framework/io/safetensors_parts.h"
 
 #include <fcntl.h>
@@ -212,7 +212,7 @@ TEST_F(Parts, SeveralFilesHaveAnIndex) {
   EXPECT_THAT(index, HasSubstr("\"t3\": \"w-00002-of-00003.safetensors\""));
 }
 
-// On NFS, bytes that the first process writes without need could follow those of another host.
+// On NFS, a byte of the first process could arrive after the data of another host, and replace them.
 TEST_F(Parts, MakingTheFilesWritesNoData) {
   Random random(4);
   for (const int64_t n : {0, 1, 5, 100'000}) {
@@ -257,7 +257,7 @@ TEST_F(Parts, PathsAreAbsolute) {
   std::filesystem::current_path(before);
 }
 
-// Names that repeated on another host could be those of other files there.
+// If a name repeated on another host, a process there could write to another file.
 TEST_F(Parts, TemporaryNamesDifferBetweenRuns) {
   const std::string path = fresh(true) + "/m";
   const AtomicFile file(path);
@@ -285,7 +285,7 @@ TEST_F(Parts, ShortRangesAreNotWrittenOneByOne) {
     Fault fault;
     int64_t at, least, most;                              // calls
   } rows[] = {{true, Fault::kKill, -1, 1, 40},            // mapped
-              {false, Fault::kKill, -1, 2000, 2040},      // the pages may be those of several hosts
+              {false, Fault::kKill, -1, 2000, 2040},      // several hosts may have bytes of a page
               {true, Fault::kNoReserve, 0, 2000, 2040}};  // a full disk would be a signal
   for (const auto& [one_host, fault, at, least, most] : rows) {
     set_fault(folder, at, fault);

@@ -98,10 +98,12 @@ void SaveInParts::add(const std::string& path, const std::map<std::string, Tenso
 }
 
 // A value that is not sharded is the first process's, as the decisions of a program are. The first of n ranks with
-// equal shards writes the first n-th of all bytes, and so on, so each has an equal part.
-void SaveInParts::hold_values() {
+// equal shards writes the first n-th of all bytes, and so on, so each has an equal part. Returns the facts that must be
+// equal in all processes of a job.
+JobProcesses::Facts SaveInParts::hold_values() {
   NoGrad guard;
   const bool first = is_first(internal::job_processes());
+  JobProcesses::Facts facts;
   int64_t total = 0, before = 0;
   for (const auto& f : all_) {
     std::vector<io::TensorEntry> entries;
@@ -114,33 +116,33 @@ void SaveInParts::hold_values() {
     }
     f->layout.emplace(f->path, entries, f->metadata, f->max_file_bytes);
   }
-  facts_.emplace_back("the number of files that a call saves", str_cat(all_.size()));
+  facts.emplace_back("the number of files that a call saves", str_cat(all_.size()));
   for (const auto& f : all_) {
-    facts_.emplace_back("the number of tensors", str_cat(f->values.size()));
+    facts.emplace_back("the number of tensors", str_cat(f->values.size()));
     for (size_t i = 0; i < f->values.size(); ++i) {
       const auto& [name, cell, tensor] = f->values[i];
       const io::TensorInfo& info = f->layout->tensors()[i].info;
       const double share = static_cast<double>(before) / static_cast<double>(total + 1);
       const auto own = cell.defined() ? own_parts(cell.cell(), share) : std::nullopt;
-      facts_.emplace_back(str_cat("the tensor '", name, "'"),
-                          str_cat(info.dtype, info.shape, own ? " in parts " + own->placement : ""));
+      facts.emplace_back(str_cat("the tensor '", name, "'"),
+                         str_cat(info.dtype, info.shape, own ? " in parts " + own->placement : ""));
       if (own)
         for (const ValuePart& p : own->parts) f->hold(i, p.part, p.value);
       else if (first)
         f->hold(i, TensorPart::all(info.shape), cell.defined() ? cell.value() : tensor);
       before += info.nbytes();
     }
-    // Metadata, sizes of files, and the ends of long names, which the facts above lack.
-    facts_.emplace_back(str_cat("the layout of ", io::base_name(f->path)), fingerprint(*f->layout));
   }
+  return facts;
 }
 
 void SaveInParts::begin(const std::function<std::string()>& folder) {
   JobProcesses* const job = internal::job_processes();
+  JobProcesses::Facts facts;
   const auto make = [&] {
     try {
       const internal::NoOrigin within;  // the place is appended once
-      hold_values();
+      facts = hold_values();
     } catch (const Error& e) {
       internal::fail(e.code(), before_ + e.what());
     }
@@ -154,9 +156,13 @@ void SaveInParts::begin(const std::function<std::string()>& folder) {
     return paths;
   };
   const std::string paths = job ? job->on_all(what_, make)[0] : make();
-  if (job)
-    job->check_equal(what_, facts_,
+  if (job) {
+    // Metadata, sizes of files, and the ends of long names, which the other facts lack.
+    for (const auto& f : all_)
+      facts.emplace_back(str_cat("the layout of ", io::base_name(f->path)), fingerprint(*f->layout));
+    job->check_equal(what_, facts,
                      "the same tensors and metadata, with the same types and placement, in all processes");
+  }
   size_t at = 0;
   for (const auto& f : all_)
     for (size_t i = 0; i < f->layout->files(); ++i) {

@@ -38,14 +38,13 @@ class SaveInParts {
 
  private:
   struct Files;
-  void hold_values();
+  std::vector<std::pair<std::string, std::string>> hold_values();
   std::string report() const;
 
   const std::string what_, before_;
   std::vector<std::unique_ptr<Files>> all_;
-  std::vector<std::pair<std::string, std::string>> facts_;  // must be equal in all processes
-  int64_t bytes_ = 0;                                       // that write() has written
-  std::optional<Error> error_;                              // of write()
+  int64_t bytes_ = 0;           // bytes that write() has written
+  std::optional<Error> error_;  // error of write()
 };
 
 }  // namespace weft

@@ -29,15 +29,17 @@ LAYERS, TEST_SUPPORT, row_of = _table["LAYERS"], _table["TEST_SUPPORT"], _table[
 
 
 def check_layers(layers):
-    """Returns {row: rows it may use, including itself}. A row names only rows above it, and the core names no wing."""
+    """Returns {row: rows it may use, itself too unless its packages are apart}. A row names only rows above it, and the
+    core names no wing."""
     reach = {}
     for name, row in layers.items():
-        reach[name] = {name}
+        reach[name] = set() if row.apart else {name}
         for other in row.uses + row.wings:
             if other not in reach:
                 raise ValueError(f"{TABLE}: {name} names {other}, which is no row above it")
             if other in row.uses and layers[other].wing and not row.wing:
                 raise ValueError(f"{TABLE}: {name} is in the core and names the wing {other}; need it in `wings`")
+            reach[name].add(other)
             reach[name] |= {r for r in reach[other] if row.wing or other in row.wings or not layers[r].wing}
     return reach
 
@@ -50,7 +52,7 @@ def rows_of_tests(layers, reach):
         for other in row.tests:
             if other not in layers:
                 raise ValueError(f"{TABLE}: the tests of {name} name {other}, which is no row")
-            out[name] |= reach[other]
+            out[name] |= reach[other] | {other}
     return out
 
 
@@ -87,7 +89,7 @@ class DepsTest(unittest.TestCase):
 
     def test_rules(self):
         def parsed(**rows):
-            head = "def room(uses=[], wing=False, wings=[], tests=[]):\n    return struct(**locals())\n"
+            head = "def room(uses=[], wing=False, wings=[], tests=[], apart=False):\n    return struct(**locals())\n"
             rows = "".join(f"'{name}': room({row}),\n" for name, row in rows.items())
             return read_layers(f"{head}LAYERS = {{{rows}}}")
 
@@ -107,6 +109,10 @@ class DepsTest(unittest.TestCase):
             table(a="['b']", b="")
         with self.assertRaisesRegex(ValueError, "a is in the core and names the wing w"):
             table(w="[], wing=True", a="['w']")
+        # Packages of one row may use each other, unless they are apart.
+        for apart, found in ("", 0), ("apart=True", 1):
+            layers = table(**{"m/*": apart, "n": "['m/*']"})
+            self.assertEqual(len(problems([("//m/a:x", "//m/b:y"), ("//n:x", "//m/b:y")], layers)), found)
         # Only the row that names a wing may use it.
         layers = table(w="[], wing=True", a="[], wings=['w']", b="['a']")
         self.assertRegex(problems([("//b:x", "//w:y")], layers)[0], "^b must not depend on w")

@@ -95,7 +95,7 @@ class IncludesTest(unittest.TestCase):
 
     def test_rules_of_tests(self):
         def room(**fields):
-            return types.SimpleNamespace(**{"uses": [], "wing": False, "wings": [], "tests": [], **fields})
+            return types.SimpleNamespace(**{"uses": [], "wing": False, "apart": False, "wings": [], "tests": [], **fields})
 
         layers = {"ops": room(tests=["models"]), "models": room(uses=["ops"])}
         of_test = ("ops", "models", "ops/x_test.cc", "models/y.h")

@@ -7,7 +7,7 @@ the rows with the build, tools/lint/includes_test.py compares them with the incl
 tools/build_rules/cc.bzl reads `planning`, and docs/architecture.md describes each package.
 """
 
-def room(uses = [], wing = False, wings = [], planning = False, tests = []):
+def room(uses = [], wing = False, wings = [], planning = False, tests = [], apart = False):
     """One row.
 
     Args:
@@ -15,10 +15,11 @@ def room(uses = [], wing = False, wings = [], planning = False, tests = []):
       wing: this package is attached to the core, which never uses it; the other rows are the core.
       wings: wings that this package of the core may use all the same.
       tests: packages that the tests and `testing` folders of this package may use besides; their rows may be below.
+      apart: packages of this row NAME/* do not use each other.
       planning: this package calls ops, plans, writes kernels as text or runs once per job. It has no loop over data, so
         a fast compilation (-O1) counts for more than fast code.
     """
-    return struct(uses = uses, wing = wing, wings = wings, planning = planning, tests = tests)
+    return struct(uses = uses, wing = wing, wings = wings, planning = planning, tests = tests, apart = apart)
 
 # The package that the tests of all packages may use.
 TEST_SUPPORT = "framework/testing"
@@ -175,7 +176,7 @@ LAYERS = {
     ),
     "docs": room([".", "compiler/onnx", "distributed", "models/train"], wing = True),
     # The families: models/gpt and the like.
-    "models/*": room(["models/train", "distributed/placement"], wing = True, planning = True),
+    "models/*": room(["models/train", "distributed/placement"], wing = True, planning = True, apart = True),
     # Published models of all families, for programs of users.
     "models/hf": room(["models/*"], wing = True, planning = True),
     "models/examples": room([".", "distributed", "models/data", "models/hf"], wing = True),

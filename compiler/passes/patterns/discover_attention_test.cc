@@ -140,7 +140,7 @@ TEST(DiscoverAttention, SixteenBits) {
 TEST(DiscoverAttention, SixteenBitScores) {
   struct Row {
     const char* name;
-    Tensor (*scores)(In a, const Tensor& s);  // of a scaled product
+    Tensor (*scores)(In a, const Tensor& s);  // scores of attention from a scaled product
   };
   const auto visible = [] { return ge(unsqueeze(arange(20), 1), unsqueeze(arange(20), 0)); };
   static const auto kVisible = visible;

@@ -66,7 +66,7 @@ struct Stream {
   std::vector<int> members;  // positions in the group
   std::vector<int> indices;  // the number of the stream in the area of each member
   size_t mine = 0;
-  std::deque<Ref<SharedOp>> ops;  // collectives of which some rank has not done its part; the first has k = base
+  std::deque<Ref<SharedOp>> ops;  // collectives that some rank has not ended; the first has k = base
   uint64_t base = 0, started = 0, published = 0, copied = 0, finished = 0;
   uint64_t ticks = 0;    // StreamCounters::ticks of this rank
   void* ring = nullptr;  // this rank's pieces, while it needs them

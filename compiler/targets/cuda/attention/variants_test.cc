@@ -28,8 +28,8 @@ void expect_near(const char* what, const Tensor& got, const Tensor& want, double
   for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], bound) << what << "[" << i << "]";
 }
 
-/// f32, bf16 or f16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout. of_f64: attributes
-/// with mods traced in f64.
+/// f32, bf16 or f16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout. of_f64: `attrs`,
+/// whose mods are traced in f64.
 void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true,
            const AttentionKernelOptions& options = {}, const Attrs* of_f64 = nullptr) {
   const int64_t d = in[0].size(3), dv = in[2].size(3);
