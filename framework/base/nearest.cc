@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 namespace weft {
 namespace {
@@ -11,19 +10,23 @@ namespace {
 // shorter.
 constexpr size_t kLongest = 200;
 
-// Both are at most kLongest long.
+// The optimal string alignment distance: like most typing mistakes, two exchanged neighbours are one edit. Both are at
+// most kLongest long.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::array<size_t, kLongest + 1> row;
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
+  std::array<std::array<size_t, kLongest + 1>, 3> rows;  // of the last three prefixes of a
+  for (size_t i = 0; i <= a.size(); ++i) {
+    const auto &before = rows[(i + 2) % 3], &second = rows[(i + 1) % 3];
+    auto& row = rows[i % 3];
+    row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+      row[j] = row[j - 1] + 1;
+      if (i == 0) continue;
+      row[j] = std::min({row[j], before[j] + 1, before[j - 1] + (a[i - 1] != b[j - 1])});
+      const bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (exchanged) row[j] = std::min(row[j], second[j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return rows[a.size() % 3][b.size()];
 }
 
 }  // namespace

@@ -139,8 +139,20 @@ TEST(Nearest, NeedsFewEdits) {
   EXPECT_EQ(nearest_name("", names, 5), "seed");
   // Without a limit: fewer in short names.
   EXPECT_EQ(nearest_name("stesp", names), "steps");
-  EXPECT_EQ(nearest_name("sapmel", names), "");
+  EXPECT_EQ(nearest_name("sapmel", names), "sample");
+  EXPECT_EQ(nearest_name("sapmex", names), "");
+  EXPECT_EQ(nearest_name("sapmex", names, 4), "sample");
   EXPECT_EQ(nearest_name("wrong", std::vector<std::string>{"json"}), "");
+}
+
+TEST(Nearest, ExchangedNeighboursAreOneEdit) {
+  // "stages" needs two replacements; as two edits each, the exchanges would lose to it.
+  const std::vector<std::string> names{"stages", "steps", "ab"};
+  EXPECT_EQ(nearest_name("stpes", names), "steps");
+  EXPECT_EQ(nearest_name("tseps", names, 2), "steps");
+  EXPECT_EQ(nearest_name("ba", names, 2), "ab");
+  // Exchanged characters stay: no character is inserted between them.
+  EXPECT_EQ(nearest_name("ca", std::vector<std::string>{"abc"}, 3), "");
 }
 
 // Without a bound, one comparison of a megabyte with a megabyte takes hours.
