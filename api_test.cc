@@ -1,13 +1,36 @@
 // The public names are a contract: code in the documentation compiles against weft.h alone and behaves as documented.
 #include <gtest/gtest.h>
 
+#include <complex>
 #include <sstream>
 
 #include "weft.h"
 
+// Names of a program beside `using namespace weft`.
+namespace profiler {
+constexpr int own = 1;
+}
+namespace hooks {
+constexpr int own = 2;
+}
+namespace fft {
+constexpr int own = 3;
+}
+struct to_sparse {
+  int own = 4;
+};
+using std::complex;
+
 namespace {
 
 using namespace weft;
+
+TEST(Api, LeavesNamesToPrograms) {
+  EXPECT_EQ(profiler::own + hooks::own + fft::own + to_sparse().own, 10);
+  EXPECT_EQ(complex<float>(1, 2).imag(), 2);
+  Tensor complex = ones({2});
+  EXPECT_EQ(complex.numel(), 2);
+}
 
 TEST(Api, TensorsAreValues) {
   weft::manual_seed(0);

@@ -63,10 +63,15 @@ struct call_part_at {
 };
 }  // namespace methods
 
+// Calls with a tensor, a Parameter or a Buffer find the functions of this namespace: framework/dispatch/absent.h.
+namespace absent {
+struct Operand {};
+}  // namespace absent
+
 }  // namespace internal
 
 template <class Self>
-class TensorMethods {
+class TensorMethods : public internal::absent::Operand {
  public:
   using Loc = std::source_location;
 

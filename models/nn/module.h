@@ -113,6 +113,12 @@ class Module {
     static_assert(sizeof...(T) > 99,
                   "zero_grad: remove this call: gradients are values that grad() returns; nothing accumulates");
   }
+  /// Does not exist: modules have no hooks.
+  template <class... T>
+  void register_backward_hook(const T&...) const {
+    static_assert(sizeof...(T) > 99,
+                  "register_backward_hook: modules have no hooks: write custom_grad around the value");
+  }
   /// Number of elements of all parameters, or with `trainable` of the parameters that are not frozen.
   int64_t num_parameters(bool trainable = false) const;
 
