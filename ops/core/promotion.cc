@@ -42,8 +42,8 @@ DType result_type(std::span<const Arg* const> args) {
   return result;
 }
 
-DType internal::dtype_with(const Tensor& weights, const Tensor& x, const char* op) {
-  WEFT_CHECK(weights.dtype() != kFloat64 || x.dtype() == kFloat64, op, ": the weights are ", weights.type(),
+DType internal::dtype_with(const Tensor& weights, const Tensor& x, const char* op, const char* what) {
+  WEFT_CHECK(weights.dtype() != kFloat64 || x.dtype() == kFloat64, op, ": ", what, " ", weights.type(),
              " and the input ", x.type(), ", whose few digits the result would have; need one dtype: x.to(kFloat64)");
   return x.dtype();
 }

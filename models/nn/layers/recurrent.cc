@@ -76,11 +76,11 @@ Recurrent::Result Recurrent::run(const Arg& arg, const Tensor& h0, const Tensor&
   const auto start = [&](const Tensor& given, const char* what) {
     if (!given.defined()) return zeros(states, {.dtype = x.dtype(), .device = x.device()});
     const Tensor s = batched ? given : unsqueeze(given, 1);
-    WEFT_CHECK(s.shape() == states, name(), ": ", what, " is ", given.type(), "; need ", states,
+    WEFT_CHECK(s.shape() == states, name(), ": ", what, " ", given.type(), "; need ", states,
                batched ? "" : " without the batch dim");
-    return s.to(x.dtype());
+    return s.to(internal::dtype_with(given, x, name(), what));
   };
-  const Tensor h_start = start(h0, "h0"), c_start = kind_ == kLstm ? start(c0, "c0") : Tensor();
+  const Tensor h_start = start(h0, "h0 is"), c_start = kind_ == kLstm ? start(c0, "c0 is") : Tensor();
   std::vector<Tensor> h_end, c_end;
   for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
     std::vector<Tensor> outputs;

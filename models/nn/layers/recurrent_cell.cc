@@ -35,15 +35,15 @@ RecurrentCell::State RecurrentCell::run(const Arg& arg, const State& before) con
   states[states.size() - 1] = hidden_;
   const auto state = [&](const Tensor& given, const char* what) {
     if (!given.defined()) return zeros(states, {.dtype = x.dtype(), .device = x.device()});
-    WEFT_CHECK(given.shape() == states, name, ": ", what, " is ", given.type(), "; need ", states);
-    return given.to(x.dtype());
+    WEFT_CHECK(given.shape() == states, name, ": ", what, " ", given.type(), "; need ", states);
+    return given.to(internal::dtype_with(given, x, name.c_str(), what));
   };
   const auto own = [&](const Parameter& p) {
     return p.defined() ? p.value().to(internal::dtype_with(p.value(), x, name.c_str())) : Tensor();
   };
   return call.result(
       recurrent::next_state(kind_, linear(x, own(weight_ih_), own(bias_ih_)), own(weight_hh_), own(bias_hh_),
-                            {state(before.h, "h"), kind_ == recurrent::kLstm ? state(before.c, "c") : Tensor()}));
+                            {state(before.h, "h is"), kind_ == recurrent::kLstm ? state(before.c, "c is") : Tensor()}));
 }
 
 }  // namespace weft::nn

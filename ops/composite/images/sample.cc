@@ -109,7 +109,8 @@ Tensor grid_sample(const Arg& arg, const Arg& places, const GridSampleOptions& o
   for (int d = 0; d < n; ++d)
     WEFT_CHECK(x.size(2 + d) >= 1, "grid_sample: x ", x.type(), " is empty in spatial dim ", d, "; need 1 or more");
   const bool nearest = o.mode == "nearest";
-  const Tensor flat = flatten(widened(x), 2), at = flatten(grid.to(flat.dtype()), 1, n);  // [N, C, HW], [N, out, n]
+  const Tensor wide = widened(x), own = grid.to(dtype_with(grid, wide, "grid_sample", "the grid is"));
+  const Tensor flat = flatten(wide, 2), at = flatten(own, 1, n);  // [N, C, HW], [N, out, n]
   std::vector<Tensor> lower, share;
   for (int d = 0; d < n; ++d) {
     const Tensor p = pixels(select(at, -1, n - 1 - d), x.size(2 + d), o);

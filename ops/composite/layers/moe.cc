@@ -63,8 +63,9 @@ Routing route_top_k(const Arg& logits, const RouteOptions& options) {
                options.experts.shape(), "; need [", t.size(0), ", ", options.top_k, "]: the choices of each token");
     r.experts = experts_of(options.experts, t.size(1), "route_top_k");
   } else if (options.bias.defined()) {
+    const Tensor bias = options.bias.to(dtype_with(options.bias, scores, "route_top_k", "the bias is"));
     NoGrad guard;
-    r.experts = topk(scores + options.bias.to(scores.dtype()), options.top_k, -1).indices;
+    r.experts = topk(scores + bias, options.top_k, -1).indices;
   }
   if (r.experts.defined()) {
     r.weights = gather(scores, -1, r.experts);

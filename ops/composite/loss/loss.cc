@@ -107,15 +107,21 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
   check_reduction(options.reduction, op);
   const double s = options.label_smoothing;
   WEFT_CHECK(s >= 0 && s <= 1, op, ": label_smoothing is ", s, "; need a number from 0 to 1");
-  const Classes classes(widened(scores), target, options.dim, op);
+  Tensor wide = scores, likely = target;
+  const bool probabilities = is_floating(target.dtype());
+  if (probabilities) {
+    widen_together({&wide, &likely});
+  } else {
+    wide = widened(wide);
+  }
+  const Classes classes(wide, target, options.dim, op);
   const Tensor& x = classes.scores;
   const double share = s / static_cast<double>(classes.count());
   const Tensor weight = options.weight.defined() ? classes.weights(options.weight, op) : Tensor();
-  if (is_floating(target.dtype())) {
+  if (probabilities) {
     WEFT_CHECK(target.shape() == scores.shape(), op, ": targets are ", target.type(), " for scores ", scores.type(),
                "; need integer classes, as in targets.to(kInt64), or a probability for each score");
-    Tensor p = target.to(x.dtype());
-    if (classes.dim != x.dim() - 1) p = movedim(p, classes.dim, -1);
+    Tensor p = classes.dim == x.dim() - 1 ? likely : movedim(likely, classes.dim, -1);
     if (s > 0) p = p * (1 - s) + share;
     const LogSumExp l = log_sum_exp(x, -1, true);
     Tensor loss = sum((weight.defined() ? p * weight : p) * (l.log_sum + (l.shift - x)), -1);
@@ -228,6 +234,7 @@ Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEn
   LineScope line(x.line());
   const char* op = "binary_cross_entropy";
   const auto [v, t] = loss_operands(x, target, o.reduction, op);
+  dtype_with(target.tensor(), x.tensor(), op, "the target is");
   WEFT_CHECK(!o.pos_weight.defined(), op, ": got pos_weight; need binary_cross_entropy_with_logits for it");
   // The derivative of the clamped logarithms is 0 or infinite where x is 0 or 1; PyTorch's is large and finite.
   const auto logs = [](const Tensor& p) { return std::pair(clamp_min(log(p), -100.0), clamp_min(log1p(-p), -100.0)); };
@@ -241,7 +248,7 @@ Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEn
         const auto [yes, no] = logs(p);
         return std::vector<Tensor>{g[0] * (p - t) / clamp_min((1.0 - p) * p, 1e-12), g[0] * (no - yes)};
       });
-  return weighted(loss(v, t.to(v.dtype())), o, op);
+  return weighted(loss(v, t), o, op);
 }
 
 }  // namespace weft

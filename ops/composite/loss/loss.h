@@ -1,5 +1,6 @@
 // Losses of classification and of differences; loss_likelihood.h, loss_margin.h and ctc_loss.h have the others. In f32
-// for 16-bit floats; the result is then f32, because a loss must not be rounded to 8 bits.
+// for 16-bit floats; the result is then f32, because a loss must not be rounded to 8 bits. In f64 if x or the target is
+// f64, as PyTorch promotes them.
 // reduction is "mean", "sum" or "none".
 #pragma once
 #include <optional>
@@ -52,7 +53,8 @@ struct BinaryCrossEntropyOptions {
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::string_view reduction = "mean");
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& options);
 /// -(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1], NaN for others. As in PyTorch, a logarithm is at
-/// least -100, and the gradient is (x - t) / max(x (1 - x), 1e-12). From logits, use the function above.
+/// least -100, and the gradient is (x - t) / max(x (1 - x), 1e-12). From logits, use the function above. A target of
+/// f64 needs x of f64, as in PyTorch.
 Tensor binary_cross_entropy(const Arg& x, const Arg& target, std::string_view reduction = "mean");
 Tensor binary_cross_entropy(const Arg& x, const Arg& target, const BinaryCrossEntropyOptions& options);
 

@@ -14,8 +14,7 @@ using namespace internal;
 Tensor kl_div(const Arg& x, const Arg& target, std::string_view reduction, bool log_target) {
   LineScope line(x.line());
   const bool batch = reduction == "batchmean";
-  const auto [v, other] = loss_operands(x, target, batch ? "sum" : reduction, "kl_div");
-  const Tensor t = other.to(v.dtype());
+  const auto [v, t] = loss_operands(x, target, batch ? "sum" : reduction, "kl_div");
   const Tensor loss = log_target ? exp(t) * (t - v) : t * (log(where(eq(t, 0.0), 1.0, t)) - v);
   if (!batch) return reduced(loss, reduction);
   return sum(loss) / (loss.dim() > 0 ? static_cast<double>(loss.size(0)) : 1.0);
@@ -24,9 +23,8 @@ Tensor kl_div(const Arg& x, const Arg& target, std::string_view reduction, bool 
 Tensor poisson_nll_loss(const Arg& x, const Arg& target, const PoissonNllOptions& o) {
   LineScope line(x.line());
   const char* op = "poisson_nll_loss";
-  const auto [v, other] = loss_operands(x, target, o.reduction, op);
+  const auto [v, t] = loss_operands(x, target, o.reduction, op);
   WEFT_CHECK(o.eps >= 0, op, ": eps is ", o.eps, "; need a number >= 0");
-  const Tensor t = other.to(v.dtype());
   Tensor loss = o.log_input ? exp(v) - t * v : v - t * log(v + o.eps);
   if (o.full) {
     const Tensor counts = gt(t, 1.0), n = where(counts, t, 1.0), log_n = log(n);
@@ -40,10 +38,11 @@ Tensor gaussian_nll_loss(const Arg& x, const Arg& target, const Arg& var, const 
   const char* op = "gaussian_nll_loss";
   const Tensor &given = tensor_of(x, op), &wanted = tensor_of(target, op);
   const Shape shape = broadcast_shapes(given.shape(), wanted.shape(), op);
-  const auto [v, other] = loss_operands(broadcast_to(given, shape), broadcast_to(wanted, shape), o.reduction, op);
+  auto [v, t] = loss_operands(broadcast_to(given, shape), broadcast_to(wanted, shape), o.reduction, op);
   WEFT_CHECK(o.eps > 0, op, ": eps is ", o.eps, "; need a number above 0");
-  const Tensor t = other.to(v.dtype());
-  Tensor s = var.is_tensor() ? widened(floating_of(var, op)).to(v.dtype()) : full({}, var).to(v.dtype());
+  Tensor s =
+      var.is_tensor() ? floating_of(var, op).to(promote(v.dtype(), var.tensor().dtype())) : full({}, var).to(v.dtype());
+  widen_together({&v, &t, &s});
   const Shape& own = given.shape();
   Shape rest = own;
   if (!rest.empty()) rest.pop_back();

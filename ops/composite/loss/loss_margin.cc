@@ -13,11 +13,14 @@ using namespace internal;
 
 namespace {
 
+// A target of any dtype, for arithmetic with `like`; f64 stays, so that no digit is lost.
+Tensor number_target(const Tensor& t, const Tensor& like) { return t.dtype() == kFloat64 ? t : t.to(like.dtype()); }
+
 // Targets of 1 and -1 may have any dtype.
 Tensor sign_target(const Arg& target, const Tensor& like, const char* op) {
   const Tensor& t = tensor_of(target, op);
   WEFT_CHECK(t.dtype() != kBool, op, ": target is ", t.type(), "; need 1 and -1: target.to(kFloat32) * 2 - 1");
-  return t.to(like.dtype());
+  return number_target(t, like);
 }
 
 // |d|_p over the last dim; the gradient at 0 is 0.
@@ -65,7 +68,8 @@ Tensor hinge_embedding_loss(const Arg& x, const Arg& target, double margin, std:
 Tensor margin_ranking_loss(const Arg& x1, const Arg& x2, const Arg& target, double margin, std::string_view reduction) {
   LineScope line(x1.line());
   const char* op = "margin_ranking_loss";
-  const Tensor a = widened(floating_of(x1, op)), b = widened(floating_of(x2, op)), t = sign_target(target, a, op);
+  Tensor a = widened(floating_of(x1, op)), b = widened(floating_of(x2, op)), t = sign_target(target, a, op);
+  widen_together({&a, &b, &t});
   check_reduction(reduction, op);
   check_same(a, b, op, "x1", "x2");
   check_same(a, t, op, "x1");
@@ -75,7 +79,8 @@ Tensor margin_ranking_loss(const Arg& x1, const Arg& x2, const Arg& target, doub
 Tensor soft_margin_loss(const Arg& x, const Arg& target, std::string_view reduction) {
   LineScope line(x.line());
   const char* op = "soft_margin_loss";
-  const Tensor v = widened(floating_of(x, op)), t = sign_target(target, v, op);
+  Tensor v = widened(floating_of(x, op)), t = sign_target(target, v, op);
+  widen_together({&v, &t});
   check_reduction(reduction, op);
   check_same(v, t, op);
   return reduced(-logsigmoid(t * v), reduction);
@@ -85,7 +90,9 @@ Tensor cosine_embedding_loss(const Arg& x1, const Arg& x2, const Arg& target, do
                              std::string_view reduction) {
   LineScope line(x1.line());
   const char* op = "cosine_embedding_loss";
-  const Tensor a = widened(floating_of(x1, op)), b = widened(floating_of(x2, op)), t = sign_target(target, a, op);
+  Tensor a = floating_of(x1, op), b = floating_of(x2, op);
+  widen_together({&a, &b});
+  const Tensor t = sign_target(target, a, op);
   check_reduction(reduction, op);
   check_same(a, b, op, "x1", "x2");
   WEFT_CHECK(a.dim() > 0, op, ": x1 is ", a.type(), "; need vectors in the last dim");
@@ -101,8 +108,8 @@ Tensor cosine_embedding_loss(const Arg& x1, const Arg& x2, const Arg& target, do
 Tensor triplet_margin_loss(const Arg& anchor, const Arg& positive, const Arg& negative, const TripletMarginOptions& o) {
   LineScope line(anchor.line());
   const char* op = "triplet_margin_loss";
-  const Tensor a = widened(floating_of(anchor, op)), b = widened(floating_of(positive, op)),
-               c = widened(floating_of(negative, op));
+  Tensor a = floating_of(anchor, op), b = floating_of(positive, op), c = floating_of(negative, op);
+  widen_together({&a, &b, &c});
   check_reduction(o.reduction, op);
   WEFT_CHECK(o.margin > 0, op, ": margin is ", o.margin, "; need a number above 0");
   WEFT_CHECK(o.p > 0, op, ": p is ", o.p, "; need a number above 0");
@@ -156,7 +163,8 @@ Tensor multilabel_margin_loss(const Arg& x, const Arg& target, std::string_view 
 Tensor multilabel_soft_margin_loss(const Arg& x, const Arg& target, const MultilabelSoftMarginOptions& o) {
   LineScope line(x.line());
   const char* op = "multilabel_soft_margin_loss";
-  const Tensor v = widened(floating_of(x, op)), t = tensor_of(target, op).to(v.dtype());
+  Tensor v = widened(floating_of(x, op)), t = number_target(tensor_of(target, op), v);
+  widen_together({&v, &t});
   check_reduction(o.reduction, op);
   check_has_classes(v, op);
   check_same(v, t, op);

@@ -1,5 +1,7 @@
 // Shared by losses: the checks of their operands, and how the loss of each element becomes the result.
 #pragma once
+#include <algorithm>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 
@@ -25,13 +27,21 @@ inline void check_same(const Tensor& x, const Tensor& target, const char* op, co
              target.shape(), "; need equal shapes");
 }
 
+/// Converts the operands of a loss to the dtype in which it is computed: f64 if one of them is f64, as PyTorch promotes
+/// them, otherwise f32 for 16-bit floats.
+inline void widen_together(std::initializer_list<Tensor*> operands) {
+  const bool wide = std::ranges::any_of(operands, [](const Tensor* t) { return t->dtype() == kFloat64; });
+  for (Tensor* t : operands) *t = wide ? t->to(kFloat64) : widened(*t);
+}
+
 /// The operands of a loss in the dtype in which it is computed; throws unless they are floats of equal shape.
 inline std::pair<Tensor, Tensor> loss_operands(const Arg& x, const Arg& target, std::string_view reduction,
                                                const char* op) {
-  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
+  Tensor a = floating_of(x, op), b = floating_of(target, op);
   check_reduction(reduction, op);
   check_same(a, b, op);
-  return {widened(a), widened(b)};
+  widen_together({&a, &b});
+  return {a, b};
 }
 
 /// -(w t log sigmoid(x) + (1 - t) log sigmoid(-x)) for logits x; w undefined: 1. Each logarithm and its derivative keep

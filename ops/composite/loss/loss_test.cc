@@ -6,6 +6,8 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/state/generator.h"
 #include "ops/composite/layers/softmax.h"
+#include "ops/composite/literal.h"
+#include "ops/composite/loss/loss_likelihood.h"
 #include "ops/composite/loss/loss_margin.h"
 #include "ops/composite/random/dropout.h"
 #include "ops/composite/testing/composite_table.h"
@@ -326,6 +328,43 @@ TEST(BinaryCrossEntropy, IsPyTorchsAtTheEnds) {
        binary_cross_entropy(Tensor::from_vector<float>({-0.5f, 1.5f}, {2}), zeros({2}), "none").to_vector<float>())
     EXPECT_TRUE(std::isnan(v) || v >= 0);
   EXPECT_TRUE(std::isnan(binary_cross_entropy(full({1}, 1.5), full({1}, 0.5)).item<float>()));
+}
+
+// PyTorch promotes as well; a target in f32 would lose half of its digits.
+TEST(Losses, OfF64TargetsAreComputedInF64) {
+  using Loss = Tensor (*)(const Tensor&, const Tensor&);
+  const Loss losses[] = {
+      [](const Tensor& x, const Tensor& t) { return mse_loss(x, t); },
+      [](const Tensor& x, const Tensor& t) { return l1_loss(x, t); },
+      [](const Tensor& x, const Tensor& t) { return huber_loss(x, t); },
+      [](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t); },
+      [](const Tensor& x, const Tensor& t) { return binary_cross_entropy_with_logits(x, t); },
+      [](const Tensor& x, const Tensor& t) { return cross_entropy(x, t); },
+      [](const Tensor& x, const Tensor& t) { return cross_entropy(x, t, {.label_smoothing = 0.25, .dim = 0}); },
+      [](const Tensor& x, const Tensor& t) { return kl_div(x, t); },
+      [](const Tensor& x, const Tensor& t) { return poisson_nll_loss(x, t); },
+      [](const Tensor& x, const Tensor& t) { return gaussian_nll_loss(x, t, 0.5); },
+      [](const Tensor& x, const Tensor& t) { return gaussian_nll_loss(x, x.detach(), t); },
+      [](const Tensor& x, const Tensor& t) { return margin_ranking_loss(x, x.detach() * 2.0, t); },
+      [](const Tensor& x, const Tensor& t) { return soft_margin_loss(x, t); },
+      [](const Tensor& x, const Tensor& t) { return multilabel_soft_margin_loss(x, t); },
+      [](const Tensor& x, const Tensor& t) { return triplet_margin_loss(x, t, x.detach() * 2.0); },
+  };
+  const Tensor t = tensor({{0.1, 0.7}, {0.3, 0.9}}, {.dtype = kFloat64});
+  for (size_t i = 0; i < std::size(losses); ++i)
+    for (DType dtype : {kFloat32, kBFloat16}) {
+      const Tensor x = Tensor::from_vector<float>({0.5f, -1.25f, 2, 0.75f}, {2, 2}).to(dtype).requires_grad();
+      const Tensor wide = x.detach().to(kFloat64).requires_grad();
+      const Tensor loss = losses[i](x, t), want = losses[i](wide, t);
+      EXPECT_EQ(loss.dtype(), kFloat64) << i;
+      EXPECT_EQ(loss.item<double>(), want.item<double>()) << i;
+      EXPECT_TRUE(same_bits(grad(loss, {x})[0], grad(want, {wide})[0].to(dtype))) << i;
+    }
+  // Where targets are only compared with 1 and -1, the dtype is x's; the comparison is exact.
+  const Tensor x = Tensor::from_vector<float>({0.5f, 0.25f}, {2}), near = tensor({1 + 1e-12, -1}, {.dtype = kFloat64});
+  EXPECT_EQ(hinge_embedding_loss(x, near, 1, "none").to_vector<float>(), (std::vector<float>{1, 0.75f}));
+  EXPECT_EQ(cosine_embedding_loss(ones({2, 3}), ones({2, 3}), near, 0, "none").to_vector<float>(),
+            (std::vector<float>{0, 1}));
 }
 
 TEST(Losses, OfNothing) {
