@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <optional>
+#include <random>
 
 #include "compiler/cost/machine/kept_rates.h"
 #include "compiler/cost/machine/rates.h"
@@ -118,6 +120,29 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
                     .resume = {"--resume"}};
   if (!o.checkpoint_dir.empty()) job.keep = io::resolve_path(o.checkpoint_dir);
   return std::make_unique<dist::Job>(job);
+}
+
+void check_shared(const std::string& dir) {
+  dist::Processes* const job = dist::Processes::current();
+  if (!job) return;
+  const std::string what = "looking for --checkpoint_dir";
+  std::optional<io::AtomicFile> made;  // never committed, so its destructor removes it
+  const auto make = [&] {
+    if (job->process() != 0) return std::string();
+    // No file system has a cached answer for a random name.
+    std::random_device random;
+    made.emplace(str_cat(dir, "/.seen-", io::hex64(uint64_t{random()} << 32 | random())));
+    return made->temporary();
+  };
+  const std::string path = job->on_all(what, make)[0];
+  job->on_all(what, [&] {
+    char host[256] = "unknown";
+    ::gethostname(host, sizeof host - 1);
+    WEFT_CHECK_AS(kFailedPrecondition, io::exists(path), "--checkpoint_dir: rank ", job->first(), " (host ", host,
+                  ") does not see a file that rank 0 has made in '", io::folder_of(path),
+                  "'; need one folder for all processes: the whole path of a folder that all hosts share");
+    return std::string();
+  });
 }
 
 }  // namespace weft::train

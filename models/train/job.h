@@ -1,6 +1,7 @@
 // --ranks processes: the processes of a training run.
 #pragma once
 #include <memory>
+#include <string>
 
 #include "distributed/launch/job.h"
 #include "distributed/launch/processes.h"
@@ -18,6 +19,10 @@ void measure_before_ranks(const TrainOptions& settled);
 /// The device's rate of products; 0 if it is unknown and other processes would wait for its measurement. `at_once`:
 /// disturbed rates are not measured again.
 double rate_of_products(Device device, DType dtype, bool at_once);
+
+/// Throws in all processes of the job, naming a rank and its host, unless each process sees a file that the first
+/// process has just made in its folder `dir`; the file is then removed. A collective.
+void check_shared(const std::string& dir);
 
 /// The value `mine` of the job's first process; without a job, `mine`.
 template <class T>

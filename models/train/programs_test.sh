@@ -262,6 +262,12 @@ corpus=(--mesh dp2 --set vocab=256 --data corpus.txt)
 on_host 1 "${corpus[@]}" >t1.txt 2>&1 &
 expect 1 " has the content of --data 1 file, 7793 bytes, checksum " on_host 0 "${corpus[@]}"
 wait $! && fail "another corpus on rank 1: exit code 0"
+apart=(--mesh dp2 --checkpoint_every 2 --checkpoint_dir apart)
+on_host 1 "${apart[@]}" >t1.txt 2>&1 &
+expect 1 "--checkpoint_dir: rank 1 (host $HOSTNAME) does not see a file that rank 0 has made in 'apart'; need one " \
+  on_host 0 "${apart[@]}"
+wait $! && fail "another --checkpoint_dir on rank 1: exit code 0"
+ls -A host0/apart | grep seen && fail "files are left in --checkpoint_dir"
 expect 2 "--mesh: got none; need a mesh with a rank for each process: torchrun has started 2 processes" torchrun 0
 expect 2 "--ranks: got 'threads'; need processes: torchrun has started 2 processes" torchrun 0 --mesh dp2 \
   --ranks threads

@@ -93,14 +93,16 @@ class Trainer {
     parameters_ = optimizer_->parameters(true);
   }
 
-  /// Locks the folder of checkpoints, before run(). False if a run wrote to it after the options were settled: another
-  /// Trainer has to settle them again.
+  /// Locks the folder of checkpoints, which all processes must see, before run(). False if a run wrote to it after the
+  /// options were settled: another Trainer has to settle them again.
   bool lock() {
     if (setup_.checkpoint_every == 0) return true;
     bool as_settled = true;
     // If the folder cannot be used, all processes throw the first process's error.
     internal::on_first_process("locking --checkpoint_dir", [&] { as_settled = lock_folder(); });
-    return value_of_first(as_settled);
+    if (!value_of_first(as_settled)) return false;
+    check_shared(setup_.dir);
+    return true;
   }
 
   int run() {
