@@ -112,8 +112,33 @@ std::string torn_text(std::span<const Ref<Cell>> cells) {
                  " torn: load a checkpoint before the next step, or set them");
 }
 
+// Declared in stored_value.h.
+namespace internal {
+std::vector<Ref<Cell>> ready_cells(const std::vector<std::pair<std::string, CellHandle>>& cells, bool make,
+                                   const char* call) {
+  std::vector<Ref<Cell>> all;
+  for (const auto& [name, handle] : cells) {
+    const Cell& c = handle.cell();
+    bool lazy;
+    {
+      const CellReader read(c, call);
+      lazy = !c.value.defined() && !c.remote && !c.torn;
+    }
+    // An initialiser may read other cells, so no cell is owned while it runs.
+    if (make && lazy) static_cast<void>(handle.value({}));
+    all.push_back(handle.ref());
+  }
+  return in_gate_order(std::move(all));
+}
+}  // namespace internal
+
 std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::string, CellHandle>>& cells,
                                            std::vector<std::string>* torn) {
+  NoGrad guard;
+  const bool traced = thread_state.capture && thread_state.capture->root();
+  std::vector<Ref<Cell>> all;
+  if (!traced) all = internal::ready_cells(cells, /*make=*/true, "state_dict");
+  const internal::CellsOwner at_once(all, "state_dict");
   std::vector<std::string> found;
   for (const auto& [name, handle] : cells)
     if (internal::is_torn(handle.cell())) found.push_back(name);
@@ -122,10 +147,10 @@ std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::stri
   WEFT_CHECK_AS(kDataLoss, torn || found.empty(), "state_dict: ", found.size(), " of ", cells.size(),
                 " cells were torn by a step that failed half-way: ", names,
                 "; load a checkpoint or set them first, or get the values of the others with state_dict(&torn)");
-  NoGrad guard;
   std::map<std::string, Tensor> values;
   for (const auto& [name, handle] : cells)
-    if (!internal::is_torn(handle.cell())) values.emplace(name, handle.value({}));
+    if (!internal::is_torn(handle.cell()))
+      values.emplace(name, traced ? handle.value({}) : internal::owned_value(handle.cell()));
   if (torn) *torn = std::move(found);
   return values;
 }

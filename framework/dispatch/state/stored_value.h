@@ -3,8 +3,10 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "framework/dispatch/parameter.h"
 #include "framework/ir/cell.h"
 #include "framework/tensor/part.h"
 
@@ -30,11 +32,16 @@ struct PartedValue : RemoteValue {
   };
   /// The parts that this process saves: the processes of the job together have each element once. Where ranks have
   /// equal parts, `share` from 0 to less than 1 selects the rank. Nothing, if the value of the cell is newer. The
-  /// caller reads the cell (CellReader).
+  /// caller owns the cell (CellOwner, CellsOwner).
   virtual std::optional<Own> own_parts(const Cell& cell, double share) const = 0;
 };
 
 namespace internal {
+
+/// The cells in gate order, for a CellsOwner: while it owns them, no step of another thread is between their values.
+/// Before, it makes the values of lazy cells if `make` is set. `call` is for errors. Defined in parameter.cc.
+std::vector<Ref<Cell>> ready_cells(const std::vector<std::pair<std::string, CellHandle>>& cells, bool make,
+                                   const char* call);
 
 /// Replaces the value of a cell by a remote value, as CellHandle::set() replaces it by a tensor. Waits and throws as
 /// CellOwner (cell_access.h). Defined in parameter.cc.
