@@ -1,5 +1,6 @@
 #include "framework/dispatch/parameter.h"
 
+#include <atomic>
 #include <limits>
 
 #include "framework/dispatch/arg.h"
@@ -240,8 +241,18 @@ static void renew_leaf(Cell& c) {
 
 // Declared in stored_value.h.
 namespace internal {
+static std::atomic<void (*)(const std::string& what)> replacement_check{nullptr};
+
+void set_replacement_check(void (*check)(const std::string& what)) { replacement_check = check; }
+
+void check_replacement(const Cell& c, const char* call) {
+  if (!c.remote) return;
+  if (const auto check = replacement_check.load()) check(str_cat(call, ": cell ", label(c)));
+}
+
 void set_remote(Cell& c, Ref<RemoteValue> value) {
   const CellOwner own(c, "set");
+  check_replacement(c, "set");
   renew_leaf(c);
   c.remote = std::move(value);
   c.value = {};
@@ -269,6 +280,7 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
   }
   require_concrete(t, "set", loc);
   const CellOwner own(c, "set");
+  internal::check_replacement(c, "set");
   renew_leaf(c);
   if (stays_in_place(c)) {
     device_memory(c.type.device.type)
@@ -285,6 +297,7 @@ static void convert_value(Cell& c, const F& converted) {
   WEFT_CHECK_AS(
       kFailedPrecondition, !thread_state.capture || (!c.value.defined() && !c.remote), "to: cell ", label(c),
       " has a value, and inside a compiled function it cannot be converted or moved; call it before the step");
+  internal::check_replacement(c, "to");
   NoGrad guard;
   if (c.remote) static_cast<void>(internal::owned_value(c));
   c.remote = {};

@@ -43,6 +43,12 @@ namespace internal {
 std::vector<Ref<Cell>> ready_cells(const std::vector<std::pair<std::string, CellHandle>>& cells, bool make,
                                    const char* call);
 
+/// Before a call of this thread replaces the value of a cell: throws if the cell has a remote value and the check of
+/// the job refuses this thread. `call` is for the error. Defined in parameter.cc.
+void check_replacement(const Cell& c, const char* call);
+/// Sets the check of the job; null: every thread may replace remote values. `what` is for the error.
+void set_replacement_check(void (*check)(const std::string& what));
+
 /// Replaces the value of a cell by a remote value, as CellHandle::set() replaces it by a tensor. Waits and throws as
 /// CellOwner (cell_access.h). Defined in parameter.cc.
 void set_remote(Cell& c, Ref<RemoteValue> value);
