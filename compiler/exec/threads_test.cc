@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "framework/base/thread_pool.h"
@@ -167,6 +168,62 @@ TEST(Threads, AnOpOfTheStepCannotReadItsCells) {
         << error;
     EXPECT_EQ(cell.value().item(), 1);  // and it is free again
   }
+}
+
+// The initialiser of a cell between the others: a step of the main thread runs between the reads of two cells.
+struct Three : nn::Module {
+  Parameter a{zeros({4}), "a"}, lazy, z{zeros({4}), "z"};
+  std::promise<void> reached, go_on;
+  std::function<Tensor(Tensor)> step = compile([this](Tensor by) {
+    a.set(a + by);
+    z.set(z + by);
+    return by * 2;
+  });
+  static inline Three* current = nullptr;
+
+  Three() {
+    static const CustomOp op{{
+        .name = "test.waits_for_a_step",
+        .num_inputs = 1,
+        .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+        .kernel =
+            [](const KernelCall& c) {
+              for (int64_t i = 0; i < 4; ++i) c.out[0].as<float>()[i] = c.in[0].as<float>()[i];
+              current->reached.set_value();
+              current->go_on.get_future().wait();
+            },
+    }};
+    current = this;
+    lazy = Parameter(
+        {kFloat32, Device::cpu(), {4}}, [] { return op({zeros({4})}); }, "lazy");
+    register_parameter("a", a), register_parameter("lazy", lazy), register_parameter("z", z);
+  }
+
+  // Runs `read` in another thread, with a step at the hold.
+  void around_a_step(const std::function<void()>& read) {
+    std::thread reader(read);
+    reached.get_future().wait();
+    step(ones({}));
+    go_on.set_value();
+    reader.join();
+  }
+};
+
+TEST(Threads, AStateDictIsOfOneStep) {
+  Three m;
+  nn::StateDict values;
+  m.around_a_step([&] { values = m.state_dict(); });
+  EXPECT_EQ(only_number(values.at("a")), 1);
+  EXPECT_EQ(only_number(values.at("z")), 1);
+}
+
+TEST(Threads, ASaveIsOfOneStep) {
+  Three m;
+  const std::string path = ::testing::TempDir() + "/three.safetensors";
+  m.around_a_step([&] { save(m, path); });
+  const nn::StateDict values = load(path);
+  EXPECT_EQ(only_number(values.at("a")), 1);
+  EXPECT_EQ(only_number(values.at("z")), 1);
 }
 
 }  // namespace

@@ -298,6 +298,7 @@ struct Job::Member {
     if (folder && server) folder->remove("service");  // before others leave: their next job has another address
     if (!failed) {
       try {
+        Processes::current()->free_thread();
         Processes::current()->barrier();
         client->leave();
       } catch (const Error&) {

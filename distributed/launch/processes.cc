@@ -1,21 +1,35 @@
 #include "distributed/launch/processes.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <sstream>
 
 #include "distributed/comm/gloo/world.h"
 #include "distributed/comm/shared/world.h"
 #include "distributed/comm/world_checks.h"
+#include "framework/base/actor.h"
 #include "framework/base/failure_report.h"
 #include "framework/base/hash.h"
 #include "framework/base/one_line.h"
 #include "framework/base/origin.h"
 #include "framework/dispatch/rank/flight.h"
 #include "framework/dispatch/rank/rank.h"
+#include "framework/dispatch/state/stored_value.h"
 
 namespace weft::dist {
 namespace {
+
+// The thread of the job's steps; null: there was no step, or the thread has ended.
+constinit std::atomic<const void*> step_thread{nullptr};
+
+// A part of each thread that has run a step.
+struct EndOfThread {
+  ~EndOfThread() {
+    const void* me = weft::internal::actor();
+    step_thread.compare_exchange_strong(me, nullptr);
+  }
+};
 
 std::unique_ptr<Processes>& job() {
   static auto* const job = new std::unique_ptr<Processes>;
@@ -95,7 +109,10 @@ void Processes::set_current(std::unique_ptr<Processes> next) {
   using Job = weft::internal::JobProcesses;
   weft::internal::set_job_processes(next ? []() -> Job* { return RankContext::current() ? nullptr : current(); }
                                          : static_cast<Job* (*)()>(nullptr));
+  weft::internal::set_replacement_check(next ? [](const std::string& what) { current()->check_thread(what); }
+                                             : static_cast<void (*)(const std::string&)>(nullptr));
   job() = std::move(next);
+  step_thread = nullptr;
 }
 
 void Processes::broadcast(int root, const StridedView& data) {
@@ -106,7 +123,26 @@ void Processes::max(const StridedView& data) {
   run({.kind = Collective::kAllReduce, .op = ReduceOp::kMax, .in = data, .out = data, .site = kOwnSites});
 }
 
+void Processes::take_thread(const std::string& what) {
+  if (RankContext::current()) return;
+  thread_local const EndOfThread end;
+  const void* none = nullptr;
+  step_thread.compare_exchange_strong(none, weft::internal::actor());
+  check_thread(what);
+}
+
+void Processes::check_thread(const std::string& what) const {
+  const void* const of_steps = step_thread.load();
+  WEFT_CHECK_AS(kFailedPrecondition, !of_steps || of_steps == weft::internal::actor() || RankContext::current(), what,
+                ": got another thread than the one that runs the steps of the job; need that thread, because each "
+                "process would order the calls of two threads differently; read and set values there between two "
+                "steps, and pass tensors to other threads");
+}
+
+void Processes::free_thread() { step_thread = nullptr; }
+
 void Processes::run(CommRequest request) {
+  check_thread("a collective of the job");
   flight::RecordRing* const ring = flight::ring(first_, size_);
   flight::Record record;
   const auto write = [&](flight::Event event, uint8_t outcome) {
@@ -155,6 +191,7 @@ void Processes::collective(const std::string& what, const std::function<void()>&
     for (int r = first_; r < first_ + count_; ++r)
       if (flight::RecordRing* const ring = flight::ring(r, size_)) ring->set_purpose(text);
   };
+  check_thread(what);
   const std::string place = place_text();
   set_purpose(str_cat(what, place.empty() ? "" : place.substr(1)));
   try {
@@ -190,6 +227,7 @@ static Error error_of(const std::string& failure) {
 }
 
 void Processes::on_first(const std::string& what, const std::function<void()>& fn) {
+  check_thread(what);
   std::string failure;
   if (process() == 0) {
     const flight::HostPhase phase(flight::Phase::kCheckpoint);  // the others wait
@@ -200,6 +238,7 @@ void Processes::on_first(const std::string& what, const std::function<void()>& f
 }
 
 std::vector<std::string> Processes::on_all(const std::string& what, const std::function<std::string()>& fn) {
+  check_thread(what);
   std::string result;
   const std::string failure = failure_of([&] { result = fn(); });
   std::vector<std::string> all;

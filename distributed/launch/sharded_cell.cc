@@ -10,6 +10,37 @@
 #include "framework/dispatch/state/cell_access.h"
 
 namespace weft::dist {
+namespace {
+
+// Ranks of a mesh that have the same part, because their coordinates along the axes of the spec are equal.
+struct EqualParts {
+  std::vector<int> same;     // ranks of the mesh
+  std::vector<int> rank_in;  // process -> one of these ranks in it, as a rank of the job; -1: none
+};
+
+std::vector<EqualParts> equal_parts(const Processes& job, const Mesh& mesh, const Spec& spec,
+                                    const std::vector<int>& place) {
+  Axes axes;
+  for (const Pending& p : spec.pending) axes.push_back(p.axis);
+  for (const DimSpec& d : spec.dims)
+    for (const Seg& s : d)
+      for (auto axis : s.axes) axes.push_back(axis);
+  std::map<int64_t, std::vector<int>> equal;  // key: coordinate
+  for (int at = 0; at < mesh.size(); ++at) equal[mesh.coordinate(at, axes)].push_back(at);
+  std::vector<EqualParts> all;
+  for (auto& [coordinate, same] : equal) {
+    std::vector<int> rank_in(static_cast<size_t>(job.size() / job.count()), -1);
+    for (size_t r = 0; r < place.size(); ++r)
+      if (std::find(same.begin(), same.end(), place[r]) != same.end()) {
+        int& found = rank_in[job.process_of(static_cast<int>(r))];
+        if (found < 0) found = static_cast<int>(r);
+      }
+    all.push_back({std::move(same), std::move(rank_in)});
+  }
+  return all;
+}
+
+}  // namespace
 
 Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
               std::vector<Tensor> mine) {
@@ -18,21 +49,7 @@ Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const 
     if (place[r] >= 0) parts[place[r]] = mine[r];
   Processes* const job = Processes::current();
   if (!job) return unshard(mesh, spec, type, parts);
-  // Ranks with the same coordinates along the axes of the spec have the same part.
-  Axes axes;
-  for (const Pending& p : spec.pending) axes.push_back(p.axis);
-  for (const DimSpec& d : spec.dims)
-    for (const Seg& s : d)
-      for (auto axis : s.axes) axes.push_back(axis);
-  std::map<int64_t, std::vector<int>> equal;  // key: coordinate
-  for (int at = 0; at < mesh.size(); ++at) equal[mesh.coordinate(at, axes)].push_back(at);
-  for (const auto& [coordinate, same] : equal) {
-    std::vector<int> rank_in(static_cast<size_t>(job->size() / job->count()), -1);  // index: process
-    for (size_t r = 0; r < place.size(); ++r)
-      if (std::find(same.begin(), same.end(), place[r]) != same.end()) {
-        int& found = rank_in[job->process_of(static_cast<int>(r))];
-        if (found < 0) found = static_cast<int>(r);
-      }
+  for (const auto& [same, rank_in] : equal_parts(*job, mesh, spec, place)) {
     const auto root = std::find_if(rank_in.begin(), rank_in.end(), [](int r) { return r >= 0; });
     const int own = rank_in[job->process()];
     Tensor part = own >= 0 ? mine[own] : Tensor();
@@ -100,16 +117,27 @@ void ShardedCell::read(StoredValue& stored, const Cell& cell) {
   });
 }
 
+// Whether each process has all parts, as of a replicated value. Then a read is not a collective.
+bool ShardedCell::in_each_process() const {
+  const Processes* const job = Processes::current();
+  if (!job) return true;
+  const std::vector<EqualParts> all = equal_parts(*job, layout_.mesh, layout_.rest, layout_.place);
+  return std::ranges::all_of(all,
+                             [](const EqualParts& p) { return std::ranges::find(p.rank_in, -1) == p.rank_in.end(); });
+}
+
 Tensor ShardedCell::gather(const Cell& cell) {
-  ++moved.gathers;
-  moved.bytes += type_.nbytes();
   std::vector<Tensor> parts;
   for (const Ref<Cell>& c : shards) parts.push_back(c->value);
-  const auto read = [&] { gathered_ = joined(layout_.mesh, layout_.rest, type_, layout_.place, parts); };
-  if (Processes* const job = Processes::current())
-    job->collective(str_cat("reading the sharded ", cell.is_parameter ? "parameter " : "buffer ",
-                            cell.name.empty() ? str_cat(type_) : str_cat("'", cell.name, "'")),
-                    read);
+  const auto read = [&] {
+    ++moved.gathers;
+    moved.bytes += type_.nbytes();
+    gathered_ = joined(layout_.mesh, layout_.rest, type_, layout_.place, parts);
+  };
+  if (!in_each_process())
+    Processes::current()->collective(str_cat("reading the sharded ", cell.is_parameter ? "parameter " : "buffer ",
+                                             cell.name.empty() ? str_cat(type_) : str_cat("'", cell.name, "'")),
+                                     read);
   else
     read();
   return gathered_;

@@ -16,7 +16,9 @@ namespace weft::dist {
 Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
               std::vector<Tensor> mine);
 
-/// The shards of a cell. A read of the cell gathers them: between processes, it is a collective.
+/// The shards of a cell. A read of the cell gathers them: if a process lacks some, it is a collective, and the thread of
+/// the job's steps alone reads the cell. Another thread may read a value that is in each process. No other thread sets
+/// the cell in a job: processes would take the new value in different steps.
 class ShardedCell final : public PartedValue {
  public:
   /// Which ranks have a shard, and which one.
@@ -49,6 +51,7 @@ class ShardedCell final : public PartedValue {
   } moved;
 
  private:
+  bool in_each_process() const;
   void make_shards(const std::function<void(int place, const Tensor& shard)>& make);
 
   ShardLayout layout_;

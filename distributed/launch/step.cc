@@ -211,9 +211,12 @@ void MeshStep::start() {
   for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
     const Cell& cell = *plan_.joint->cells[c];
     ShardedCell::ShardLayout layout = layout_of(c);
-    auto* current = dynamic_cast<ShardedCell*>(cell.remote.get());
+    const auto current = [&] {
+      const internal::CellReader read(cell, "compile");  // a step of another thread may shard it
+      return Ref<ShardedCell>(dynamic_cast<ShardedCell*>(cell.remote.get()));
+    }();
     if (current && current->has_layout(layout)) {
-      ranks->cells.push_back(Ref<ShardedCell>(current));
+      ranks->cells.push_back(current);
     } else {
       ranks->cells.push_back(make_ref<ShardedCell>(std::move(layout), cell.type));
     }
@@ -344,6 +347,8 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
     }
     return out;
   }
+  if (Processes* const job = Processes::current())
+    job->take_thread(str_cat("a step on mesh ", plan_.world.to_string()));
   start();
   std::lock_guard turn(ranks_->world->turn());
   World& world = *ranks_->world;

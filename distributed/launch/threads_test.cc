@@ -1,10 +1,14 @@
-// A thread that reads and sets the cells of a step while it runs on a mesh.
+// Threads that read the cells of a step while it runs on a mesh whose ranks are threads. For processes:
+// distributed/testing/job_threads_test.cc.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "distributed/launch/compile.h"
+#include "framework/dispatch/rank/rank.h"
+#include "ops/core/functions/custom_op.h"
 #include "weft.h"
 
 namespace weft::dist {
@@ -39,6 +43,65 @@ TEST(Threads, ReadWholeValuesBesideAStep) {
   EXPECT_EQ(torn, 0);
   EXPECT_EQ(backwards, 0);
   EXPECT_EQ(w.value().to_vector<float>()[0], kSteps);
+}
+
+// A thread that starts in a step reads the value of its commit, and an earlier value keeps its numbers. The cell is
+// sharded (zero 3, tp) or replicated, and the reader is a read, a state_dict, an evaluation or an average.
+TEST(Threads, AReadInAStepIsOfItsCommit) {
+  static std::function<void()> in_step;
+  static const CustomOp op{{
+      .name = "test.hook",
+      .num_inputs = 1,
+      .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+      .kernel =
+          [](const KernelCall& c) {
+            for (int64_t i = 0; i < c.in[0].numel(); ++i) c.out[0].as<float>()[i] = c.in[0].as<float>()[i];
+            if (RankContext::require("hook").rank() == 0 && in_step) in_step();
+          },
+  }};
+  struct Model : nn::Module {
+    Parameter w{zeros({8, 8})};
+    Model() { register_parameter("w", w); }
+  };
+  for (const char* mesh : {"dp2", "fsdp2", "tp2", "dp2,tp2"}) {
+    Model model;
+    const Parameter& w = model.w;
+    const CompileOptions options{.mesh = Mesh::parse(mesh)};
+    const auto step = dist::compile(
+        [w](Tensor x) {
+          const Tensor y = matmul(op({x}), w);
+          w.set(w + 1);
+          return y;
+        },
+        options);
+    const Buffer average(zeros({8, 8}), "average");
+    const auto follow = weft::compile([w, average](Tensor by) {
+      average.set(average + w * by);
+      return by;
+    });
+    const auto evaluation = weft::compile([w](Tensor x) { return matmul(x, w); });
+    const auto on_mesh = dist::compile([w](Tensor x) { return matmul(x, w); }, options);
+    const Tensor x = ones({4, 8});
+    const std::function<Tensor()> reads[] = {[&] { return w.value(); }, [&] { return model.state_dict().at("w"); },
+                                             [&] { return evaluation(x) / 8; }, [&] { return on_mesh(x) / 8; },
+                                             [&] {
+                                               average.set(zeros({8, 8}));
+                                               follow(ones({}));
+                                               return average.value();
+                                             }};
+    float steps = 0;
+    for (const auto& read : reads) {
+      const Tensor before = w.value();
+      Tensor v;
+      std::thread reader;
+      in_step = [&] { reader = std::thread([&] { v = read(); }), in_step = {}; };
+      step(x);
+      reader.join();
+      ++steps;
+      EXPECT_TRUE(equal(v, full(v.shape(), steps))) << mesh << ", read " << steps;
+      EXPECT_TRUE(equal(before, full({8, 8}, steps - 1))) << mesh << ", read " << steps;
+    }
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "framework/dispatch/parameter.h"
 
+#include <atomic>
 #include <limits>
 
 #include "framework/dispatch/arg.h"
@@ -112,8 +113,33 @@ std::string torn_text(std::span<const Ref<Cell>> cells) {
                  " torn: load a checkpoint before the next step, or set them");
 }
 
+// Declared in stored_value.h.
+namespace internal {
+std::vector<Ref<Cell>> ready_cells(const std::vector<std::pair<std::string, CellHandle>>& cells, bool make,
+                                   const char* call) {
+  std::vector<Ref<Cell>> all;
+  for (const auto& [name, handle] : cells) {
+    const Cell& c = handle.cell();
+    bool lazy;
+    {
+      const CellReader read(c, call);
+      lazy = !c.value.defined() && !c.remote && !c.torn;
+    }
+    // An initialiser may read other cells, so no cell is owned while it runs.
+    if (make && lazy) static_cast<void>(handle.value({}));
+    all.push_back(handle.ref());
+  }
+  return in_gate_order(std::move(all));
+}
+}  // namespace internal
+
 std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::string, CellHandle>>& cells,
                                            std::vector<std::string>* torn) {
+  NoGrad guard;
+  const bool traced = thread_state.capture && thread_state.capture->root();
+  std::vector<Ref<Cell>> all;
+  if (!traced) all = internal::ready_cells(cells, /*make=*/true, "state_dict");
+  const internal::CellsOwner at_once(all, "state_dict");
   std::vector<std::string> found;
   for (const auto& [name, handle] : cells)
     if (internal::is_torn(handle.cell())) found.push_back(name);
@@ -122,10 +148,10 @@ std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::stri
   WEFT_CHECK_AS(kDataLoss, torn || found.empty(), "state_dict: ", found.size(), " of ", cells.size(),
                 " cells were torn by a step that failed half-way: ", names,
                 "; load a checkpoint or set them first, or get the values of the others with state_dict(&torn)");
-  NoGrad guard;
   std::map<std::string, Tensor> values;
   for (const auto& [name, handle] : cells)
-    if (!internal::is_torn(handle.cell())) values.emplace(name, handle.value({}));
+    if (!internal::is_torn(handle.cell()))
+      values.emplace(name, traced ? handle.value({}) : internal::owned_value(handle.cell()));
   if (torn) *torn = std::move(found);
   return values;
 }
@@ -215,8 +241,18 @@ static void renew_leaf(Cell& c) {
 
 // Declared in stored_value.h.
 namespace internal {
+static std::atomic<void (*)(const std::string& what)> replacement_check{nullptr};
+
+void set_replacement_check(void (*check)(const std::string& what)) { replacement_check = check; }
+
+void check_replacement(const Cell& c, const char* call) {
+  if (!c.remote) return;
+  if (const auto check = replacement_check.load()) check(str_cat(call, ": cell ", label(c)));
+}
+
 void set_remote(Cell& c, Ref<RemoteValue> value) {
   const CellOwner own(c, "set");
+  check_replacement(c, "set");
   renew_leaf(c);
   c.remote = std::move(value);
   c.value = {};
@@ -244,6 +280,7 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
   }
   require_concrete(t, "set", loc);
   const CellOwner own(c, "set");
+  internal::check_replacement(c, "set");
   renew_leaf(c);
   if (stays_in_place(c)) {
     device_memory(c.type.device.type)
@@ -260,6 +297,7 @@ static void convert_value(Cell& c, const F& converted) {
   WEFT_CHECK_AS(
       kFailedPrecondition, !thread_state.capture || (!c.value.defined() && !c.remote), "to: cell ", label(c),
       " has a value, and inside a compiled function it cannot be converted or moved; call it before the step");
+  internal::check_replacement(c, "to");
   NoGrad guard;
   if (c.remote) static_cast<void>(internal::owned_value(c));
   c.remote = {};

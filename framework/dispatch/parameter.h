@@ -23,6 +23,7 @@ class CellHandle {
   /// The current value; inside capture a traced value, made at first use. Materialises a lazy cell. Throws if the cell
   /// is torn. Any thread may read and set a cell: while a compiled step of another thread writes it, both wait for the
   /// step's commit, and a value that was read before keeps its numbers. Inside that step, in a custom op, both throw.
+  /// In a job of processes, only the thread that runs the steps reads sharded cells and sets cells of a mesh.
   Tensor value(Loc loc = Loc::current()) const;
   operator Tensor() const { return value(Loc()); }
   /// Replaces the value; shape, dtype and device must be equal. Inside capture, the write happens when the step

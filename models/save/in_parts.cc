@@ -52,9 +52,8 @@ namespace {
 
 bool is_first(const JobProcesses* job) { return !job || job->process() == 0; }
 
-// The shards of a cell that this process saves; nothing, if the first process saves the whole value.
+// The shards of an owned cell that this process saves; nothing, if the first process saves the whole value.
 std::optional<PartedValue::Own> own_parts(const Cell& cell, double share) {
-  const internal::CellReader read(cell, "save");
   check_not_torn(cell);
   const auto* const parted = dynamic_cast<const PartedValue*>(cell.remote.get());
   return parted ? parted->own_parts(cell, share) : std::nullopt;
@@ -105,6 +104,7 @@ JobProcesses::Facts SaveInParts::hold_values() {
   const bool first = is_first(internal::job_processes());
   JobProcesses::Facts facts;
   int64_t total = 0, before = 0;
+  std::vector<std::pair<std::string, CellHandle>> cells;
   for (const auto& f : all_) {
     std::vector<io::TensorEntry> entries;
     for (const Files::Value& v : f->values) {
@@ -113,24 +113,41 @@ JobProcesses::Facts SaveInParts::hold_values() {
       const TensorType type = v.cell.defined() ? v.cell.type() : v.tensor.type();
       entries.push_back({v.name, type.dtype, type.shape});
       total += type.nbytes();
+      if (v.cell.defined()) cells.emplace_back(v.name, v.cell);
     }
     f->layout.emplace(f->path, entries, f->metadata, f->max_file_bytes);
   }
+  struct Taken {
+    std::optional<PartedValue::Own> own;
+    Tensor whole;
+  };
+  std::vector<Taken> taken;  // in the order of the tensors; handles, so that steps of other threads hardly wait
+  {
+    const std::vector<Ref<Cell>> all = internal::ready_cells(cells, /*make=*/first, "save");
+    const internal::CellsOwner at_once(all, "save");
+    for (const auto& f : all_)
+      for (const auto& [name, cell, tensor] : f->values) {
+        Taken t{.own = {}, .whole = tensor};
+        const double share = static_cast<double>(before) / static_cast<double>(total + 1);
+        if (cell.defined()) t.own = own_parts(cell.cell(), share);
+        if (cell.defined() && !t.own && first) t.whole = internal::owned_value(cell.cell());
+        before += (cell.defined() ? cell.type() : tensor.type()).nbytes();
+        taken.push_back(std::move(t));
+      }
+  }
+  auto next = taken.begin();
   facts.emplace_back("the number of files that a call saves", str_cat(all_.size()));
   for (const auto& f : all_) {
     facts.emplace_back("the number of tensors", str_cat(f->values.size()));
     for (size_t i = 0; i < f->values.size(); ++i) {
-      const auto& [name, cell, tensor] = f->values[i];
       const io::TensorInfo& info = f->layout->tensors()[i].info;
-      const double share = static_cast<double>(before) / static_cast<double>(total + 1);
-      const auto own = cell.defined() ? own_parts(cell.cell(), share) : std::nullopt;
-      facts.emplace_back(str_cat("the tensor '", name, "'"),
+      const auto [own, whole] = std::move(*next++);
+      facts.emplace_back(str_cat("the tensor '", f->values[i].name, "'"),
                          str_cat(info.dtype, info.shape, own ? " in parts " + own->placement : ""));
       if (own)
         for (const ValuePart& p : own->parts) f->hold(i, p.part, p.value);
       else if (first)
-        f->hold(i, TensorPart::all(info.shape), cell.defined() ? cell.value() : tensor);
-      before += info.nbytes();
+        f->hold(i, TensorPart::all(info.shape), whole);
     }
   }
   return facts;

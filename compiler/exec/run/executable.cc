@@ -13,6 +13,7 @@
 #include "framework/dispatch/rank/rank.h"
 #include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/state.h"
+#include "framework/dispatch/state/stored_value.h"
 #include "framework/dispatch/state/torn.h"
 
 namespace weft::internal {
@@ -266,6 +267,7 @@ void Executable::take(BoundCell& b) {
   }
   if (!rank_ && !c.gate.own()) fail_inside(c, "compile");
   b.owned = !rank_;
+  if (b.owned) check_replacement(c, "compile");
   if (use.read) check_not_torn(c);
 }
 

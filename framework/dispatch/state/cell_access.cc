@@ -40,6 +40,8 @@ bool is_torn(const Cell& c) {
 
 std::vector<Ref<Cell>> in_gate_order(std::vector<Ref<Cell>> cells) {
   std::sort(cells.begin(), cells.end(), [](const auto& a, const auto& b) { return a.get() < b.get(); });
+  const auto same = [](const auto& a, const auto& b) { return a.get() == b.get(); };
+  cells.erase(std::unique(cells.begin(), cells.end(), same), cells.end());
   return cells;
 }
 

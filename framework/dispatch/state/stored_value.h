@@ -3,8 +3,10 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "framework/dispatch/parameter.h"
 #include "framework/ir/cell.h"
 #include "framework/tensor/part.h"
 
@@ -30,11 +32,22 @@ struct PartedValue : RemoteValue {
   };
   /// The parts that this process saves: the processes of the job together have each element once. Where ranks have
   /// equal parts, `share` from 0 to less than 1 selects the rank. Nothing, if the value of the cell is newer. The
-  /// caller reads the cell (CellReader).
+  /// caller owns the cell (CellOwner, CellsOwner).
   virtual std::optional<Own> own_parts(const Cell& cell, double share) const = 0;
 };
 
 namespace internal {
+
+/// The cells in gate order, for a CellsOwner: while it owns them, no step of another thread is between their values.
+/// Before, it makes the values of lazy cells if `make` is set. `call` is for errors. Defined in parameter.cc.
+std::vector<Ref<Cell>> ready_cells(const std::vector<std::pair<std::string, CellHandle>>& cells, bool make,
+                                   const char* call);
+
+/// Before a call of this thread replaces the value of a cell: throws if the cell has a remote value and the check of
+/// the job refuses this thread. `call` is for the error. Defined in parameter.cc.
+void check_replacement(const Cell& c, const char* call);
+/// Sets the check of the job; null: every thread may replace remote values. `what` is for the error.
+void set_replacement_check(void (*check)(const std::string& what));
 
 /// Replaces the value of a cell by a remote value, as CellHandle::set() replaces it by a tensor. Waits and throws as
 /// CellOwner (cell_access.h). Defined in parameter.cc.
