@@ -179,9 +179,10 @@ std::string FileTokenizer::describe() const {
   return out;
 }
 
-std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path) {
-  if (path.empty()) return data::make_tokenizer("bytes");
-  return FileTokenizer::open(path);
+std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path, const std::string& pre) {
+  if (!path.empty()) return FileTokenizer::open(path, pre);
+  WEFT_CHECK(pre.empty(), "--pre: got '", pre, "', the pattern of a GGUF file; need the tokenizer of one");
+  return data::make_tokenizer("bytes");
 }
 
 }  // namespace weft::text
