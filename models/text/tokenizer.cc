@@ -43,7 +43,7 @@ Description read_tokenizer(const std::string& path, const std::string& pre) {
   WEFT_CHECK_AS(kNotFound, io::exists(file), path, ": there is no tokenizer.json; need one, or a .gguf file");
   if (io::is_gguf(file)) return read_gguf_tokenizer(file, pre);
   WEFT_CHECK(pre.empty(), file, ": --pre names the pattern of a GGUF file; drop it");
-  Description d = read_tokenizer_json(io::read_file(file, int64_t{1} << 30), file);
+  Description d = read_tokenizer_json(io::read_file(file, kMostJson), file);
   d.end_of_text = end_id(d, file);
   return d;
 }

@@ -16,6 +16,8 @@
 
 namespace weft::train {
 
+constexpr int64_t kMostConfig = int64_t{16} << 20;  // bytes
+
 Flags model_flags(ModelOptions& o, Flags more) {
   Flags flags{
       {"checkpoint", &o.checkpoint, "checkpoint: a folder step_N, or a folder of such folders (the newest)"},
@@ -118,7 +120,7 @@ std::vector<int32_t> read_end_ids(const std::string& folder) {
   for (const char* name : {"/generation_config.json", "/config.json"}) {
     const std::string file = folder + name;
     if (!io::exists(file)) continue;
-    const io::Json config = io::parse_json(io::read_file(file), file);
+    const io::Json config = io::parse_json(io::read_file(file, kMostConfig), file);
     const auto eos = config.is_object() ? config.find("eos_token_id") : config.end();
     if (eos == config.end() || eos->is_null()) continue;
     for (const io::Json& id : eos->is_array() ? *eos : io::Json::array({*eos})) {

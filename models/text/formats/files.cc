@@ -55,7 +55,7 @@ std::vector<NamedFile> tokenizer_files(const std::string& path, const std::strin
     return {{"tokenizer.gguf", io::gguf_of(metadata)}};
   }
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path, folder = io::folder_of(file);
-  std::vector<NamedFile> files{{"tokenizer.json", io::read_file(file, int64_t{1} << 30)}};
+  std::vector<NamedFile> files{{"tokenizer.json", io::read_file(file, kMostJson)}};
   const auto read = [&](const char* name) {
     const std::string other = str_cat(folder, "/", name);
     return io::exists(other) && !io::is_folder(other) ? io::read_file(other, kMostBytes) : "";
