@@ -133,7 +133,7 @@ class Encoder {
     }
   }
 
-  /// Calls visit(begin, end, is a match) for all parts of a text.
+  /// Calls visit(begin, end, is a match) for all parts of a text. Matches may be empty.
   template <class Visit>
   void each_match(const CompiledStep& c, std::string_view text, Visit&& visit) {
     const char* const data = text.data();
@@ -141,7 +141,7 @@ class Encoder {
     size_t done = 0;
     const auto found = [&](size_t begin, size_t end) {
       if (done < begin) visit(done, begin, false);
-      if (begin < end) visit(begin, end, true);
+      visit(begin, end, true);
       done = end;
     };
     if (c.step.kind == SplitStep::Kind::kDigits) {
@@ -155,15 +155,19 @@ class Encoder {
     } else {
       const Scanner scan = c.known ? c.known->scan : nullptr;
       Regex::Match m;
-      for (size_t from = 0; done < n && from <= n;) {
-        if (const char* end = scan && done < n ? scan(data + done, data + n) : nullptr) {
-          found(done, from = static_cast<size_t>(end - data));
+      size_t last = n + 1;  // where the last match ended
+      for (size_t from = 0; from <= n && !(c.known && from == n);) {
+        if (const char* end = scan ? scan(data + from, data + n) : nullptr) {
+          found(from, last = static_cast<size_t>(end - data));
+          from = last;
           continue;
         }
         if (!c.regex->find(text, from, m_.regex, &m)) break;
-        found(m.begin, m.end);
-        // After an empty match the search goes on at the next character.
-        from = m.end > m.begin ? m.end : m.end < n ? m.end + io::code_point(text.substr(m.end)).size : n + 1;
+        if (m.begin == m.end && m.end == last) {  // the search goes on at the next character
+          from = m.end < n ? m.end + io::code_point(text.substr(m.end)).size : n + 1;
+          continue;
+        }
+        found(m.begin, from = last = m.end);
       }
     }
     if (done < n) visit(done, n, false);

@@ -43,7 +43,7 @@ Description read_tokenizer(const std::string& path, const std::string& pre) {
   WEFT_CHECK_AS(kNotFound, io::exists(file), path, ": there is no tokenizer.json; need one, or a .gguf file");
   if (io::is_gguf(file)) return read_gguf_tokenizer(file, pre);
   WEFT_CHECK(pre.empty(), file, ": --pre names the pattern of a GGUF file; drop it");
-  Description d = read_tokenizer_json(io::read_file(file, int64_t{1} << 30), file);
+  Description d = read_tokenizer_json(io::read_file(file, kMostJson), file);
   d.end_of_text = end_id(d, file);
   return d;
 }
@@ -179,9 +179,10 @@ std::string FileTokenizer::describe() const {
   return out;
 }
 
-std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path) {
-  if (path.empty()) return data::make_tokenizer("bytes");
-  return FileTokenizer::open(path);
+std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path, const std::string& pre) {
+  if (!path.empty()) return FileTokenizer::open(path, pre);
+  WEFT_CHECK(pre.empty(), "--pre: got '", pre, "', the pattern of a GGUF file; need the tokenizer of one");
+  return data::make_tokenizer("bytes");
 }
 
 }  // namespace weft::text

@@ -67,6 +67,6 @@ class FileTokenizer final : public data::Tokenizer {
 using Tokenizer = FileTokenizer;
 
 /// The tokenizer of a program's flag: FileTokenizer::open(), or bytes for an empty path.
-std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path);
+std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path, const std::string& pre = "");
 
 }  // namespace weft::text

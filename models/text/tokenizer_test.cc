@@ -95,6 +95,13 @@ TEST(TokenizerJson, PreTokenizers) {
   EXPECT_EQ(ids(split("MergedWithNext", false, {{"Regex", "a"}}), "abcab"), (Ids{6, 5}));
   EXPECT_EQ(ids(split("MergedWithNext", false, b), "cdbb"), (Ids{8, 1, 1}));
   EXPECT_EQ(ids(split("Contiguous", false, {{"Regex", "[ab]"}}), "abcd"), (Ids{5, 8}));
+  // Empty matches are matches, too.
+  EXPECT_EQ(ids(split("Contiguous", false, {{"Regex", "d*"}}), "abcd"), (Ids{0, 1, 2, 3}));
+  EXPECT_EQ(ids(split("MergedWithPrevious", false, {{"Regex", "d*"}}), "abcd"), (Ids{0, 1, 8}));
+  EXPECT_EQ(ids(split("MergedWithPrevious", true, {{"Regex", "c*"}}), "abcd"), (Ids{0, 1, 8}));
+  EXPECT_EQ(ids(split("MergedWithNext", false, {{"Regex", "c*"}}), "abcd"), (Ids{0, 1, 8}));
+  EXPECT_EQ(ids(split("MergedWithNext", true, {{"Regex", "b*"}}), "cdab"), (Ids{2, 3, 5}));
+  EXPECT_EQ(ids(split("Removed", true, {{"Regex", "b*"}}), "abab"), (Ids{1, 1}));
   Json prefix = small();
   prefix["pre_tokenizer"]["add_prefix_space"] = true;
   EXPECT_EQ(ids(prefix, "ab"), (Ids{4, 5}));
@@ -132,6 +139,11 @@ TEST(TokenizerJson, AddedTokens) {
   EXPECT_EQ(ids(j, "abx"), Ids{5});
   EXPECT_EQ(ids(j, "a  cd  b"), (Ids{0, 8, 1}));
   EXPECT_EQ(ids(j, "cdcd"), (Ids{14, 3}));  // the longest one
+  // Tokens of normalised text come after the others.
+  add(15, "bd", {{"normalized", true}});
+  add(16, "dc", {{"normalized", false}});
+  EXPECT_EQ(ids(j, "bdc"), (Ids{1, 16}));
+  EXPECT_EQ(ids(j, "bd"), Ids{15});
 }
 
 /// ByteFallback makes bytes, which ByteLevel reads as characters.

@@ -3,6 +3,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/nn/transformer/language_model.h"
@@ -88,6 +90,17 @@ class ContinuationScorer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+struct LoadedModel;
+
+/// Context and continuation as ids, at least one each.
+struct TextPair {
+  std::vector<int32_t> context, continuation;
+};
+/// A line {"context": TEXT, "continuation": TEXT}. Blanks at the end of the context belong to the continuation, and the
+/// ids of the joined text are cut after the number of ids of the context. An empty context becomes a token that begins
+/// or ends a text. Throws InvalidArgument "WHERE: ..." for another line, and if one of them has no token.
+TextPair read_pair(const LoadedModel& model, std::string_view line, const std::string& where);
 
 /// main() of the programs //models/FAMILY:generate and :score.
 int generate_main(int argc, char** argv, const nn::ModelFamily& family);

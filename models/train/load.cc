@@ -16,12 +16,16 @@
 
 namespace weft::train {
 
+constexpr int64_t kMostConfig = int64_t{16} << 20;  // bytes
+
 Flags model_flags(ModelOptions& o, Flags more) {
   Flags flags{
       {"checkpoint", &o.checkpoint, "checkpoint: a folder step_N, or a folder of such folders (the newest)"},
       {"hf", &o.hf,
        "instead of --checkpoint: folder with config.json and safetensors, .gguf file, or org/name in the local cache"},
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
+      {"pre", &o.pre,
+       "with --hf, the pattern of a GGUF file's tokenizer that names none: gpt-2, llama-bpe, qwen2, ..."},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model runs"},
   };
@@ -46,8 +50,8 @@ void set_weights(nn::LanguageModel& model, DType dtype, Device device, const Loa
 }
 
 // Reads the tokenizer of m.folder, if `text`, and the tokens that end a text. A program of ids alone needs no folder.
-void set_text(LoadedModel& m, bool text) {
-  if (text) m.tokenizer = text::open_or_bytes(m.folder);
+void set_text(LoadedModel& m, bool text, const std::string& pre = "") {
+  if (text) m.tokenizer = text::open_or_bytes(m.folder, pre);
   if (!m.folder.empty() && io::exists(m.folder)) m.end_ids = read_end_ids(m.folder);
   if (m.end_ids.empty() && text && m.tokenizer->end_of_text() >= 0) m.end_ids = {m.tokenizer->end_of_text()};
 }
@@ -66,11 +70,12 @@ void check_end_ids(LoadedModel& m) {
 
 }  // namespace
 
-LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, DType dtype, Device device, bool text) {
+LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, DType dtype, Device device, bool text,
+                    const std::string& pre) {
   const std::string file = hf.config_path();
   std::vector<std::string> notes = hf.config.notes(file);
   LoadedModel m{.folder = hf.folder};
-  set_text(m, text);
+  set_text(m, text, pre);
   m.model = weights::with_names(hf.config, file, [&] {
     return family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
   });
@@ -115,7 +120,7 @@ std::vector<int32_t> read_end_ids(const std::string& folder) {
   for (const char* name : {"/generation_config.json", "/config.json"}) {
     const std::string file = folder + name;
     if (!io::exists(file)) continue;
-    const io::Json config = io::parse_json(io::read_file(file), file);
+    const io::Json config = io::parse_json(io::read_file(file, kMostConfig), file);
     const auto eos = config.is_object() ? config.find("eos_token_id") : config.end();
     if (eos == config.end() || eos->is_null()) continue;
     for (const io::Json& id : eos->is_array() ? *eos : io::Json::array({*eos})) {
@@ -135,7 +140,9 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
     usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
   const Device device = parse_device(o.device);
   const DType dtype = parse_dtype(o.dtype);
-  if (!o.hf.empty()) return load_hf(weights::open_hf(o.hf, o.context, family.name), family, dtype, device, text);
+  if (!o.pre.empty() && (o.hf.empty() || !text))
+    usage_error(str_cat("--pre: got ", o.pre, "; need --hf and text, or drop the flag"));
+  if (!o.hf.empty()) return load_hf(weights::open_hf(o.hf, o.context, family.name), family, dtype, device, text, o.pre);
   if (o.context > 0) usage_error(str_cat("--context: got ", o.context, "; need --hf, or drop the flag"));
   const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);

@@ -34,6 +34,7 @@ Flags train_flags(TrainOptions& o) {
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
       {"tokenizer", &o.tokenizer,
        "tokenizer.json, a folder with one, or GGUF file, for --data; empty: the tokenizer beside --hf, else bytes"},
+      {"pre", &o.pre, "the pattern of a GGUF file's tokenizer that names none: gpt-2, llama-bpe, qwen2, ..."},
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default", {0}},
       {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default", {0, 1e9}},
       {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context", {0, 1e9}},
@@ -422,15 +423,22 @@ void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, T
   if (const auto read = from.run.find("tokenizer"); read != from.run.end() && o.tokenizer.empty() && own.empty())
     o.tokenizer = read->second;
   p.tokenizer = o.tokenizer;
+  p.pre = o.pre;
   check_flag("tokenizer", p.resumed.empty() || !own.empty() || o.tokenizer.empty() || run.run.count("tokenizer"),
              o.tokenizer, str_cat("no --tokenizer: the run in ", p.dir, " reads bytes; or another --checkpoint_dir"));
   if (own.empty()) return;
   p.tokenizer = own;
+  p.pre.clear();  // the copy in the checkpoint names it
+  const auto name = [](const std::string& path, const std::string& pre) {
+    return text::FileTokenizer::open(path, pre)->name();
+  };
+  check_flag("pre", o.pre.empty() || name(own, o.pre) == name(own, ""), o.pre,
+             str_cat("the pattern of the checkpoint's tokenizer, ", own, ": drop the flag"));
   // The file that the run has read may be gone.
   const auto stored = run.run.find("tokenizer");
   if (!o.tokenizer.empty() && (stored == run.run.end() || stored->second != o.tokenizer))
-    check_flag("tokenizer", text::FileTokenizer::open(o.tokenizer)->name() == text::FileTokenizer::open(own)->name(),
-               o.tokenizer, str_cat("the tokenizer of the checkpoint, ", own, ": drop the flag"));
+    check_flag("tokenizer", name(o.tokenizer, o.pre) == name(own, ""), o.tokenizer,
+               str_cat("the tokenizer of the checkpoint, ", own, ": drop the flag"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct TrainOptions {
   Settings set;            // fields of the configuration that get other values
   std::string data;        // "", synthetic, or a path
   std::string tokenizer;   // tokenizer of the data: a tokenizer.json or a GGUF file; empty: beside hf, else bytes
+  std::string pre;         // the pattern of the tokenizer of a GGUF file; empty: the one that the file names
   int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
   int64_t batch_size = 0;  // sequences per step over all microbatches
   int64_t seq_len = 0;
@@ -78,7 +79,7 @@ struct Setup {
   std::string other_origin;                    // a sentence, if --hf or --init_from is not the resumed run's origin
   std::shared_ptr<const weights::HfModel> hf;  // to start from; null: none
   std::string init_from;                       // the checkpoint to start from; empty: none
-  std::string tokenizer;                       // where text::open_or_bytes() finds it
+  std::string tokenizer, pre;                  // for text::open_or_bytes()
   DType dtype = kFloat32;
   Device device;
   int64_t checkpoint_every = 0;  // -1: auto

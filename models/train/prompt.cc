@@ -36,7 +36,7 @@ text::Settings find_template(const LoadedModel& m, const std::string& asked) {
     for (const char* token : {"bos_token", "eos_token"}) s.tokens.try_emplace(token, "");
   } else if (!asked.empty()) {
     s.where = io::resolve_path(asked);
-    s.chat_template = io::read_file(s.where);
+    s.chat_template = io::read_file(s.where, int64_t{64} << 20);
   }
   WEFT_CHECK_AS(
       kNotFound, !s.chat_template.empty(), m.folder.empty() ? "--chat" : m.folder,

@@ -17,24 +17,15 @@
 
 namespace weft::train {
 
-namespace {
-
-// The text of a field of a line.
-std::string field(const io::Json& line, const char* name, const std::string& where) {
-  return io::json_get<std::string>(line, name, where);
-}
-
-// Context and continuation as ids: blanks at the end of the context belong to the continuation, and the ids of the
-// joined text are cut after the number of ids of the context.
-struct Pair {
-  std::vector<int32_t> context, continuation;
-};
-Pair pair_of(const LoadedModel& m, std::string context, std::string continuation, const std::string& where) {
+TextPair read_pair(const LoadedModel& m, std::string_view line, const std::string& where) {
+  const io::Json j = io::parse_json(line, where);
+  std::string context = io::json_get<std::string>(j, "context", where),
+              continuation = io::json_get<std::string>(j, "continuation", where);
   const size_t end = context.size() - io::trailing(context, text::jinja::is_space);
   continuation.insert(0, context, end);
   context.resize(end);
   WEFT_CHECK(!continuation.empty(), where, ": the continuation is empty; need text");
-  Pair p{m.tokenizer->encode(context), m.tokenizer->encode(context + continuation)};
+  TextPair p{m.tokenizer->encode(context), m.tokenizer->encode(context + continuation)};
   const size_t cut = std::min(p.context.size(), p.continuation.size());
   p.continuation.erase(p.continuation.begin(), p.continuation.begin() + static_cast<ptrdiff_t>(cut));
   WEFT_CHECK(!p.continuation.empty(), where, ": the continuation adds no token to the context");
@@ -50,6 +41,8 @@ Pair pair_of(const LoadedModel& m, std::string context, std::string continuation
   return p;
 }
 
+namespace {
+
 // One JSON object {logprob, greedy, tokens} for each line {context, continuation}.
 void score_pairs(const LoadedModel& m, const std::string& path, const std::function<void(const std::string&)>& write) {
   const ContinuationScorer scorer(*m.model);
@@ -62,8 +55,7 @@ void score_pairs(const LoadedModel& m, const std::string& path, const std::funct
     ++number;
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     const std::string where = str_cat(path, ":", number);
-    const io::Json j = io::parse_json(line, where);
-    const Pair p = pair_of(m, field(j, "context", where), field(j, "continuation", where), where);
+    const TextPair p = read_pair(m, line, where);
     const ContinuationScore s = scorer(p.context, p.continuation);
     io::OrderedJson out;
     out["logprob"] = s.logprob;

@@ -72,8 +72,8 @@ class Trainer {
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
     check_flag("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
                str_cat("at most the model's context of ", model_->context()).c_str());
-    tokenizer_ = text::open_or_bytes(setup_.tokenizer);
-    tokenizer_files_ = text::tokenizer_files(setup_.tokenizer);
+    tokenizer_ = text::open_or_bytes(setup_.tokenizer, setup_.pre);
+    tokenizer_files_ = text::tokenizer_files(setup_.tokenizer, setup_.pre);
     if (const int64_t need = tokenizer_->vocab_size(); setup_.on_text && model_->vocab() < need) {
       const std::string flag = source_flag(options_), set = flag == "config" ? str_cat(", --set vocab=", need) : "";
       usage_error(str_cat("--", flag, ": '", setup_.config_name, "' has a vocabulary of ", model_->vocab(),

@@ -53,6 +53,16 @@ grep -q '"tokenizer_class": "PreTrainedTokenizerFast"' own_hf/tokenizer_config.j
 expect 0 "" "$export" --checkpoint own --out own.gguf
 [[ $(ids own.gguf) == "$(ids own.json)" ]] || fail "own.gguf: other ids"
 "$train" --hf own.gguf "${run[@]}" --checkpoint_dir again >t.txt 2>&1 || fail "train --hf own.gguf: $(tail -3 t.txt)"
+# A GGUF file whose pattern has an unknown name.
+LC_ALL=C sed 's/gpt-2/other/' own.gguf >other.gguf
+expect 1 "tokenizer.ggml.pre is 'other', which stands for no known pattern; need --pre gpt-2, llama-bpe" \
+  "$score" --hf other.gguf --text text.txt
+expect 0 "" "$score" --hf other.gguf --text text.txt --pre gpt-2
+cp out.txt named.txt
+expect 0 "" "$score" --hf own.gguf --text text.txt
+cmp -s out.txt named.txt || fail "score --pre: $(cat out.txt named.txt)"
+expect 2 "--pre: got gpt-2; need --hf and text" "$score" --hf other.gguf --tokens ids.txt --pre gpt-2
+expect 1 "is 'nothing', which stands for no known pattern" "$generate" --hf own.gguf --prompt a --pre nothing
 rm own.gguf
 for out in again_hf again.gguf; do
   expect 0 "" "$export" --checkpoint again --out $out

@@ -245,15 +245,20 @@ TEST(HfTrain, CheckpointsContainTheirTokenizer) {
   o.eval_every = 0;
   o.sample_tokens = 4;
   ASSERT_EQ(train::train(gpt::family(), o), 0);
-  // The same tokenizer in a GGUF file.
+  // The same tokenizer in a GGUF file that does not name its pattern.
   std::vector<std::string> notes;
   TrainOptions gguf = o;
   gguf.checkpoint_dir = fresh("tokenizer_gguf");
   gguf.metrics = gguf.checkpoint_dir + ".jsonl";
   gguf.tokenizer = folder + "/tokenizer.gguf";
-  io::write_file_atomic(gguf.tokenizer,
-                        io::gguf_of(text::metadata_for_gguf(folder, tokenizer->vocab_size(), {}, &notes)));
-  const std::string gguf_name = text::FileTokenizer::open(gguf.tokenizer)->name();
+  io::GgufMetadata metadata = text::metadata_for_gguf(folder, tokenizer->vocab_size(), {}, &notes);
+  for (auto& [key, value] : metadata)
+    if (key == "tokenizer.ggml.pre") value = std::string("default");
+  io::write_file_atomic(gguf.tokenizer, io::gguf_of(metadata));
+  const std::string unnamed = error_of([&] { train::train(gpt::family(), gguf); });
+  EXPECT_NE(unnamed.find("tokenizer.ggml.pre is 'default'"), unnamed.npos) << unnamed;
+  gguf.pre = "gpt-2";
+  const std::string gguf_name = text::FileTokenizer::open(gguf.tokenizer, gguf.pre)->name();
   ASSERT_EQ(train::train(gpt::family(), gguf), 0);
   std::remove((folder + "/tokenizer.json").c_str());
   std::remove(gguf.tokenizer.c_str());
@@ -269,6 +274,10 @@ TEST(HfTrain, CheckpointsContainTheirTokenizer) {
   TrainOptions again = options_of(gguf.checkpoint_dir, 4);
   again.data = text;
   again.resume = true;
+  again.pre = "qwen2";
+  EXPECT_NE(error_of([&] { train::train(gpt::family(), again); }).find("--pre: got qwen2; need the pattern of the"),
+            std::string::npos);
+  again.pre = gguf.pre;
   ASSERT_EQ(train::train(gpt::family(), again), 0);
   EXPECT_EQ(io::read_file(again.checkpoint_dir + "/step_4/tokenizer/tokenizer.gguf"),
             io::read_file(again.checkpoint_dir + "/step_2/tokenizer/tokenizer.gguf"));

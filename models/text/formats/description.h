@@ -70,6 +70,10 @@ struct Description {
   int32_t unk = -1, end_of_text = -1;
 };
 
+/// The most bytes of a tokenizer.json, and the most added tokens. Published files have 33 MB and some thousands.
+inline constexpr int64_t kMostJson = int64_t{128} << 20;
+inline constexpr size_t kMostAdded = 1 << 16;
+
 /// The texts of all ids: `tokens` by id, and `added` at their ids. An unused id has none.
 std::vector<std::string> named_ids(std::vector<std::string> tokens, const std::vector<AddedToken>& added);
 

@@ -43,11 +43,19 @@ std::string with_ends(const std::string& text, const std::string& where, const i
 
 }  // namespace
 
-std::vector<NamedFile> tokenizer_files(const std::string& path) {
+std::vector<NamedFile> tokenizer_files(const std::string& path, const std::string& pre) {
   if (path.empty()) return {};
-  if (io::is_gguf(path)) return {{"tokenizer.gguf", io::gguf_of(io::GgufFile(path).metadata("tokenizer."))}};
+  if (io::is_gguf(path)) {
+    io::GgufMetadata metadata = io::GgufFile(path).metadata("tokenizer.");
+    if (!pre.empty()) {
+      constexpr const char* kPre = "tokenizer.ggml.pre";
+      std::erase_if(metadata, [&](const auto& entry) { return entry.first == kPre; });
+      metadata.emplace_back(kPre, pre);
+    }
+    return {{"tokenizer.gguf", io::gguf_of(metadata)}};
+  }
   const std::string file = io::is_folder(path) ? path + "/tokenizer.json" : path, folder = io::folder_of(file);
-  std::vector<NamedFile> files{{"tokenizer.json", io::read_file(file, int64_t{1} << 30)}};
+  std::vector<NamedFile> files{{"tokenizer.json", io::read_file(file, kMostJson)}};
   const auto read = [&](const char* name) {
     const std::string other = str_cat(folder, "/", name);
     return io::exists(other) && !io::is_folder(other) ? io::read_file(other, kMostBytes) : "";

@@ -15,8 +15,8 @@ using NamedFile = std::pair<std::string, std::string>;
 
 /// The files that a folder needs to be the tokenizer of `path`: the files of text in the folder of a tokenizer.json
 /// (itself, its settings, end tokens, and the chat template), or a tokenizer.gguf with the keys "tokenizer." of a GGUF
-/// file. None for an empty path.
-std::vector<NamedFile> tokenizer_files(const std::string& path);
+/// file. None for an empty path. `pre`: the name of the pattern that tokenizer.gguf gets instead of the file's.
+std::vector<NamedFile> tokenizer_files(const std::string& path, const std::string& pre = "");
 
 /// The tokenizer of `path` as transformers reads it: tokenizer_files() with a tokenizer_config.json, or for a GGUF file
 /// and the bytes of an empty path a tokenizer.json with its settings. Its generation_config.json gets `ends`, the ids

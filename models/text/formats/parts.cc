@@ -58,8 +58,9 @@ Parts::Parts(Description description) : d(std::move(description)), bpe(d) {
   }
   std::string buffers[2];
   for (const AddedToken& t : d.added) {
-    // Special tokens are found in the text as it is: a normaliser could join them with text of a user.
-    const bool late = t.normalized && !t.special && !d.normal.empty();
+    // Special tokens are found in the text as it is: a normaliser could join them with text of a user. Without a
+    // normaliser, too, `normal` is looked for in what `raw` leaves.
+    const bool late = t.normalized && !t.special;
     (late ? normal : raw).add(t, late ? normalized(d.normal, t.content, false, buffers) : t.content);
   }
   names = named_ids(std::move(d.tokens), d.added);

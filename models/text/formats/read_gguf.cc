@@ -183,6 +183,7 @@ Description read_gguf_tokenizer(const std::string& path, const std::string& pre_
     WEFT_CHECK(io::is_utf8(t), path, ": tokenizer.ggml.tokens[", i, "] is not UTF-8");
     const auto id = static_cast<int32_t>(i);
     if (types[i] == kControl || types[i] == kUserDefined) {
+      WEFT_CHECK(d.added.size() < kMostAdded, path, ": has more than ", kMostAdded, " added tokens; need fewer");
       if (!t.empty()) d.added.push_back({std::string(t), id, types[i] == kControl, false, false, false, false});
       // Text makes an added token only as a whole.
       if (model == "gpt2" && types[i] == kUserDefined) d.tokens[i] = t;

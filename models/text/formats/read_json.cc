@@ -16,8 +16,8 @@ namespace {
 
 using io::Json;
 
-constexpr size_t kMostAdded = 1 << 16, kMostSteps = 16;  // published files have up to 5 steps in a list
-constexpr size_t kLongestText = 64 << 10;                // bytes
+constexpr size_t kMostSteps = 16;          // published files have up to 5 steps in a list
+constexpr size_t kLongestText = 64 << 10;  // bytes
 
 /// An object whose fields are read by name; finish() refuses the fields that nobody read.
 class Object {
@@ -399,8 +399,6 @@ std::string style_of(const Description& d) {
 }  // namespace
 
 Description read_tokenizer_json(std::string_view text, const std::string& where) {
-  constexpr size_t kMost = size_t{128} << 20;
-  WEFT_CHECK(text.size() <= kMost, where, ": has ", text.size(), " bytes; need at most ", kMost);
   // Before the text becomes objects of a hundred times the size.
   constexpr std::string_view kAdded = "\"content\"";
   size_t added = 0;

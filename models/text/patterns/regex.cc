@@ -4,8 +4,11 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 
 #include "framework/base/error.h"
+#include "framework/base/one_line.h"
 
 namespace weft::text {
 namespace {
@@ -18,45 +21,128 @@ constexpr size_t kLongestPattern = 1 << 16;
 constexpr const char* kSpaces =
     "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}";
-constexpr const char* kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}";
+constexpr const char* kWord =
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
+    "\\x{1f170}-\\x{1f189}";
+constexpr const char* kAlone = "\\xb2\\xb3\\xb9\\xbc-\\xbe";  // \w of Oniguruma contains them outside of classes
+constexpr std::string_view kCategories =
+    " Any C Cc Cf Cn Co Cs L L& Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs ";
 
-/// The expression with classes spelled out.
-std::string translated(const std::string& p, const std::string& where) {
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < p.size(); ++i) {
-    if (p[i] == '\\' && i + 1 < p.size()) {
-      const char c = p[++i];
-      const char* set = c == 's' || c == 'S' ? kSpaces : c == 'w' || c == 'W' ? kWord : nullptr;
-      WEFT_CHECK(c != 'h' && c != 'H' && !(set && in_class && (c == 'S' || c == 'W')), where, ": the pattern has \\", c,
-                 in_class ? " in a class" : "", ", whose meaning differs between libraries; need an explicit class");
-      if (!set) {
-        out += '\\', out += c;
-      } else if (in_class) {
-        out += set;
+/// An expression of Oniguruma as one of PCRE2: classes are spelled out, and parts of another meaning are refused.
+class Translator {
+ public:
+  Translator(const std::string& pattern, const std::string& where) : p_(pattern), where_(where) {}
+
+  std::string run() {
+    while (i_ < p_.size()) {
+      if (p_[i_] == '\\' && i_ + 1 < p_.size()) {
+        escape();
+      } else if (in_class_) {
+        member();
+      } else if (p_[i_] == '(' && p_.compare(i_, 2, "(?") == 0) {
+        options();
+      } else if (p_[i_] == '{') {
+        interval();
       } else {
-        out += str_cat(c == 'S' || c == 'W' ? "[^" : "[", set, "]");
+        in_class_ = p_[i_] == '[';
+        take(in_class_ && p_.compare(i_, 2, "[^") == 0 ? 2 : 1);
+        if (in_class_ && p_.compare(i_, 1, "]") == 0) take(1);  // the first ] is a member
       }
-      continue;
     }
-    const std::string two = p.substr(i, 2);
-    WEFT_CHECK(!in_class || (two != "&&" && (p[i] != '[' || two == "[:")), where,
-               ": the pattern has a class within a class; need single classes");
-    if (p[i] == '[' && !in_class) {
-      in_class = true;
-    } else if (p[i] == '[') {  // [:alpha:]
-      const size_t end = std::min(p.find(":]", i), p.size());
-      out += p.substr(i, end - i);
-      i = end;
-      if (i < p.size()) out += ':', out += p[++i];
-      continue;
-    } else if (p[i] == ']') {
-      in_class = false;
-    }
-    out += p[i];
+    return std::move(out_);
   }
-  return out;
-}
+
+ private:
+  void take(size_t n) {
+    out_.append(p_, i_, n);
+    i_ += n;
+  }
+  /// `n` characters have another meaning in Oniguruma.
+  [[noreturn]] void refuse(size_t n, const char* need) const {
+    internal::fail(Code::kInvalidArgument,
+                   str_cat(where_, ": the pattern has ", one_line(p_.substr(i_, n), 40), in_class_ ? " in a class" : "",
+                           ", whose meaning differs between libraries; need ", need));
+  }
+
+  void escape() {
+    const char c = p_[i_ + 1];
+    const bool negated = c == 'S' || c == 'W';
+    if (negated || c == 's' || c == 'w') {
+      if (negated && in_class_) refuse(2, "an explicit class");
+      std::string set = c == 's' || c == 'S' ? kSpaces : kWord;
+      if (!in_class_ && (c == 'w' || c == 'W')) set += kAlone;
+      out_ += in_class_ ? set : str_cat(negated ? "[^" : "[", set, "]");
+      i_ += 2;
+    } else if (!in_class_ && (c == 'b' || c == 'B')) {
+      const std::string word = str_cat("[", kWord, kAlone, "]");
+      out_ += c == 'b' ? str_cat("(?:(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, "))")
+                       : str_cat("(?:(?<=", word, ")(?=", word, ")|(?<!", word, ")(?!", word, "))");
+      i_ += 2;
+    } else if (c == 'v') {
+      out_ += "\\x0b", i_ += 2;
+    } else if (c == 'u') {
+      const std::string digits = p_.substr(i_ + 2, 4);
+      if (digits.size() < 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) refuse(6, "\\x{...}");
+      out_ += str_cat("\\x{", digits, "}"), i_ += 6;
+    } else if ((c == 'p' || c == 'P') && p_.compare(i_ + 2, 1, "{") == 0) {
+      property();
+    } else if (isalpha(static_cast<unsigned char>(c)) && !std::strchr("dDnrtfaexbAzZGKkRX", c)) {
+      refuse(2, "an explicit class");
+    } else {
+      take(2);
+    }
+  }
+
+  /// \p{NAME}: a category, or a script. PCRE2's \p{Han} contains characters that several scripts use.
+  void property() {
+    const size_t end = std::min(p_.find('}', i_), p_.size());
+    std::string name = p_.substr(i_ + 3, end - i_ - 3);
+    const bool negated = name.starts_with('^');
+    if (negated) name.erase(0, 1);
+    const bool category = kCategories.find(str_cat(" ", name, " ")) != kCategories.npos;
+    out_ += str_cat("\\", std::string(1, p_[i_ + 1]), "{", negated ? "^" : "", category ? "" : "sc:", name, "}");
+    i_ = end + 1;
+  }
+
+  void member() {
+    const size_t end = p_.find(":]", i_);
+    if (p_.compare(i_, 2, "[:") == 0 && end != p_.npos) {
+      const std::string name = p_.substr(i_ + 2, end - i_ - 2);
+      if (name != "digit" && name != "xdigit" && name != "cntrl") refuse(end + 2 - i_, "an explicit class");
+      return take(end + 2 - i_);
+    }
+    WEFT_CHECK(p_[i_] != '[' && p_.compare(i_, 2, "&&") != 0, where_,
+               ": the pattern has a class within a class; need single classes");
+    in_class_ = p_[i_] != ']';
+    take(1);
+  }
+
+  /// (?i: and the like. In Oniguruma m is PCRE2's s.
+  void options() {
+    size_t end = i_ + 2;
+    while (end < p_.size() && (isalpha(static_cast<unsigned char>(p_[end])) || p_[end] == '-')) ++end;
+    const std::string letters = p_.substr(i_ + 2, end - i_ - 2);
+    if (end < p_.size() && (p_[end] == ':' || p_[end] == ')') && letters.find_first_not_of("ix-") != letters.npos)
+      refuse(end + 1 - i_, "(?i");
+    take(2);
+  }
+
+  /// {1,3}: what follows makes it possessive or lazy in PCRE2, and repeated or optional in Oniguruma.
+  void interval() {
+    const size_t end = p_.find('}', i_);
+    const std::string inside = end == p_.npos ? "" : p_.substr(i_ + 1, end - i_ - 1);
+    if (inside.empty() || inside.find_first_not_of("0123456789,") != inside.npos) return take(1);
+    const char next = end + 1 < p_.size() ? p_[end + 1] : ' ';
+    if (inside[0] == ',' || next == '+' || (next == '?' && inside.find(',') == inside.npos))
+      refuse(end + 2 - i_, "a group around it");
+    take(end + 1 - i_);
+  }
+
+  const std::string &p_, &where_;
+  size_t i_ = 0;
+  bool in_class_ = false;
+  std::string out_;
+};
 
 std::string message_of(int code) {
   char text[256] = "unknown error";
@@ -89,7 +175,7 @@ RegexMemory::~RegexMemory() = default;
 Regex::Regex(const std::string& pattern, const std::string& where) : pattern_(pattern) {
   WEFT_CHECK(pattern.size() <= kLongestPattern, where, ": the pattern has ", pattern.size(), " bytes; need at most ",
              kLongestPattern);
-  const std::string text = translated(pattern, where);
+  const std::string text = Translator(pattern, where).run();
   int error = 0;
   PCRE2_SIZE at = 0;
   // In Oniguruma $ is the end of a line.

@@ -6,6 +6,8 @@
 #include <random>
 #include <string>
 
+#include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "models/text/patterns/patterns.h"
 #include "models/text/patterns/regex.h"
 
@@ -75,6 +77,59 @@ TEST(Regex, HasTheSpacesAndWordsOfOniguruma) {
   for (const char* s : {"a", "\x1c", "\u180e", "\u200b", "\ufeff"}) EXPECT_FALSE(space.find(s, 0, memory, &m)) << s;
   for (const char* s : {"a", "7", "_", "\u0301", "\u00e9", "\u203f"}) EXPECT_TRUE(word.find(s, 0, memory, &m)) << s;
   EXPECT_FALSE(word.find("-", 0, memory, &m));
+}
+
+// Each text is cut by the expression as Split of `tokenizers` 0.23 cuts it: a match is in brackets.
+TEST(Regex, HasTheMatchesOfOniguruma) {
+  struct Row {
+    const char *expression, *text, *matches;
+  };
+  const Row rows[] = {
+      {"\\w+", "½²-Ⓐ-\u0301-\u3007", "[½²]-[Ⓐ]-[\u0301]-[\u3007]"},
+      {"[\\w]+", "a½²-Ⓐ", "[a]½²-[Ⓐ]"},
+      {"\\p{Han}+", "漢、字〇A", "[漢]、[字〇]A"},
+      {"\\p{^Han}+", "漢、字A", "漢[、]字[A]"},
+      {"[\\p{Han}、]+", "漢、字A", "[漢、字]A"},
+      {"\\bb", "b ½b ab -b", "[b] ½b ab -[b]"},
+      {"\\Bb", "b ½b ab -b", "b ½[b] a[b] -b"},
+      {"\\v", "\n\v\u2028", "\n[\v]\u2028"},
+      {"\\u00e9|[\\u0301]", "éa\u0301", "[é]a[\u0301]"},
+      {"[]a]", "a]b", "[a][]]b"},
+  };
+  RegexMemory memory;
+  for (const Row& r : rows) {
+    const Regex regex(r.expression, "test");
+    const std::string_view text = r.text;
+    std::string got;
+    size_t done = 0;
+    for (Regex::Match m; regex.find(text, done, memory, &m); done = m.end)
+      got += str_cat(text.substr(done, m.begin - done), "[", text.substr(m.begin, m.end - m.begin), "]");
+    EXPECT_EQ(got + std::string(text.substr(done)), r.matches) << r.expression;
+  }
+}
+
+TEST(Regex, RefusesPartsOfAnotherMeaning) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"\\h", "\\h, whose meaning differs between libraries; need an explicit class"},
+      {"\\pL", "\\p, whose"},
+      {"\\Qa\\E", "\\Q, whose"},
+      {"[\\S]", "\\S in a class, whose"},
+      {"[[:alpha:]1]", "[:alpha:] in a class, whose"},
+      {"[a[b]]", "a class within a class"},
+      {"(?m:.)", "(?m:, whose meaning differs between libraries; need (?i"},
+      {"(?i-m)a", "(?i-m), whose"},
+      {"a{1,3}+", "{1,3}+, whose meaning differs between libraries; need a group around it"},
+      {"a{2}?", "{2}?, whose"},
+      {"a{,2}", "{,2}"},
+      {"\\p{Nothing}", "is no regular expression: unknown property"},
+  };
+  for (const auto& [expression, error] : rows) {
+    const std::string got = testing::error_of([&, e = expression] { Regex(e, "f"); });
+    EXPECT_TRUE(got.starts_with("f: the pattern ")) << got;
+    EXPECT_NE(got.find(error), got.npos) << expression << ": " << got;
+  }
+  for (const char* expression : {"(?i:a)", "(?x: a )", "a{1,3}?", "{", "a{b}", "[[:digit:]]", "(?:a{2})+"})
+    EXPECT_EQ(testing::error_of([&] { Regex(expression, "f"); }), "") << expression;
 }
 
 }  // namespace

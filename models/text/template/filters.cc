@@ -62,7 +62,7 @@ Value join(In& in, const Value& v, const Arguments& a) {
 Value length(In& in, const Value& v, const Arguments& a) {
   in.bind("length", a, {});
   if (const MarkedText* t = as_text(v)) {
-    in.heap.charge(static_cast<int64_t>(t->size()) / 256);
+    in.heap.charge_characters(*t);
     return static_cast<int64_t>(count_characters(t->bytes()));
   }
   if (const List* l = as_object<List>(v)) return static_cast<int64_t>(l->items.size());
@@ -192,6 +192,7 @@ Value indent(In& in, const Value& v, const Arguments& a) {
   const MarkedText margin = as_text(p[0]) ? *as_text(p[0]) : MarkedText(std::string(in.integer(p[0], 4, 0, 1000), ' '));
   const MarkedText all = in.heap.str(v);
   const std::string& s = all.bytes();
+  in.heap.charge_characters(all);
   MarkedText out;
   for (size_t begin = 0; begin <= s.size();) {
     const size_t end = std::min(s.find('\n', begin), s.size());
@@ -220,6 +221,7 @@ Value to_integer(In& in, const Value& v, const Arguments& a) {
   if (const int64_t* i = as_integer(v, room)) return *i;
   double d;
   if (const MarkedText* t = as_text(v)) {
+    in.heap.charge_characters(*t);
     if (parse(t->bytes(), room)) return room;
     if (!parse(t->bytes(), d)) return fallback;
   } else if (as<double>(v)) {
@@ -236,7 +238,10 @@ Value to_real(In& in, const Value& v, const Arguments& a) {
   double d;
   if (const int64_t* i = as_integer(v, room)) return static_cast<double>(*i);
   if (as<double>(v)) return v;
-  if (as_text(v) && parse(as_text(v)->bytes(), d)) return d;
+  if (const MarkedText* t = as_text(v)) {
+    in.heap.charge_characters(*t);
+    if (parse(t->bytes(), d)) return d;
+  }
   return is_undefined(p[0]) ? Value(0.0) : p[0];
 }
 

@@ -123,7 +123,7 @@ Interpreter::Flow Interpreter::exec(const TemplateNode& n) {
     }
     case NodeKind::macro:
       for (Scope* s = scope_; s; s = s->parent) s->kept = true;
-      define(n.text, heap.function({.name = n.text, .self = {}, .macro = &n, .scope = scope_}));
+      define(n.text, heap.function({.name = {}, .self = {}, .macro = &n, .scope = scope_}));
       break;
     case NodeKind::break_loop:
       return Flow::broken;
@@ -337,7 +337,7 @@ Value Interpreter::binary(char op, const Value& a, const Value& b) {
       if (part->html() == joined.html())
         joined.append(*part);
       else
-        joined.append(as_html(*part));
+        heap.charge_characters(*part), joined.append(as_html(*part));
     }
     return heap.text(std::move(joined));
   }
@@ -471,7 +471,7 @@ Value Interpreter::eval_slice(const TemplateNode& n) {
   const List* l = as_object<List>(object);
   if (!l && !as_text(object)) heap.fail(str_cat("cannot take a part of ", kind_of(object), "; need a text or a list"));
   const MarkedText* t = as_text(object);
-  if (t) heap.charge(static_cast<int64_t>(t->size()) / 256);
+  if (t) heap.charge_characters(*t);
   const auto size = static_cast<int64_t>(l ? l->items.size() : count_characters(t->bytes()));
   constexpr int64_t kMost = int64_t{1} << 62;
   const int64_t step = integer(bound[2], 1, -kMost, kMost);

@@ -13,7 +13,7 @@ namespace weft::text::jinja {
 /// Bytes with a mark for each byte. All results of a template are built by append(), so marks follow their bytes.
 class MarkedText {
  public:
-  static constexpr size_t kMostBytes = 16 << 20;
+  static constexpr size_t kMostBytes = 16 << 20, kMostParts = 1 << 18;
 
   MarkedText() = default;
   explicit MarkedText(std::string_view bytes, bool from_user = false) { append(bytes, from_user); }
@@ -22,7 +22,11 @@ class MarkedText {
     if (bytes.empty()) return;
     WEFT_CHECK_AS(kResourceExhausted, bytes.size() <= kMostBytes - bytes_.size(), "got a text of more than ",
                   kMostBytes >> 20, " MiB; need a shorter text");
-    if (from_user != static_cast<bool>(flips_.size() % 2)) flips_.push_back(static_cast<uint32_t>(bytes_.size()));
+    if (from_user != static_cast<bool>(flips_.size() % 2)) {
+      WEFT_CHECK_AS(kResourceExhausted, flips_.size() < kMostParts, "got a text of more than ", kMostParts,
+                    " parts, which are the template's and the user's in turn; need fewer");
+      flips_.push_back(static_cast<uint32_t>(bytes_.size()));
+    }
     bytes_.append(bytes);
   }
   /// Appends bytes [begin, end) of another text with their marks.

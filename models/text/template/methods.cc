@@ -26,7 +26,8 @@ Value strip(In& in, const Value& self, const Arguments& a) {
   const MarkedText& t = *as_text(self);
   const std::string_view s = t.bytes();
   const std::string* set = is_undefined(p[0]) || is_none(p[0]) ? nullptr : &in.text(p[0], "strip").bytes();
-  in.heap.charge(static_cast<int64_t>(s.size()) / 256 * (set ? static_cast<int64_t>(set->size()) / 16 + 1 : 1));
+  in.heap.charge_characters(t);
+  if (set) in.heap.charge(static_cast<int64_t>(s.size() / 256 * (set->size() / 16)));
   const auto goes = [&](std::string_view c) {
     if (!set) return is_space(io::first_character(c).code);
     for (size_t i = 0; i < set->size();) {
@@ -52,6 +53,7 @@ Value strip(In& in, const Value& self, const Arguments& a) {
 
 // Cuts at runs of blanks.
 Value split_blanks(In& in, const MarkedText& t, int64_t most) {
+  in.heap.charge_characters(t);
   const std::string_view s = t.bytes();
   std::vector<Value> parts;
   size_t i = 0;
@@ -116,6 +118,7 @@ Value split(In& in, const Value& self, const Arguments& a) {
 Value splitlines(In& in, const Value& self, const Arguments& a) {
   in.bind("splitlines", a, {});
   const MarkedText& t = *as_text(self);
+  in.heap.charge_characters(t);
   const std::string& s = t.bytes();
   std::vector<Value> lines;
   for (size_t begin = 0; begin < s.size();) {
@@ -150,6 +153,7 @@ Value replace(In& in, const Value& self, const Arguments& a) {
   for (int64_t done = 0; most < 0 || done < most; ++done) {
     const size_t at = find_text(s, old.bytes(), from);
     if (at == s.npos) break;
+    if (done % 32 == 0) in.heap.charge(1);
     out.append(t, begin, at);
     out.append(with);
     begin = at + old.size();
@@ -168,6 +172,7 @@ template <class Change>
 Value with_case(In& in, const Value& self, const Arguments& a, const Change& change) {
   in.bind("upper", a, {});
   const MarkedText& t = *as_text(self);
+  in.heap.charge_characters(t);
   const std::string_view s = t.bytes();
   MarkedText out;
   std::string changed;
@@ -205,6 +210,7 @@ Value capitalize(In& in, const Value& self, const Arguments& a) {
 // str.format with {}, {0} and {name}.
 Value format(In& in, const Value& self, const Arguments& a) {
   const MarkedText& t = *as_text(self);
+  in.heap.charge_characters(t);
   const std::string& s = t.bytes();
   const size_t positional = a.positional();
   MarkedText out;
@@ -238,7 +244,7 @@ Value format(In& in, const Value& self, const Arguments& a) {
 Value find(In& in, const Value& self, const Arguments& a) {
   const std::string& what = in.text(in.bind("find", a, {"sub"})[0], "find").bytes();
   const std::string_view s = as_text(self)->bytes();
-  in.heap.charge(static_cast<int64_t>(s.size()) / 256);
+  in.heap.charge_characters(*as_text(self));
   const size_t at = find_text(s, what, 0);
   return at == s.npos ? int64_t{-1} : static_cast<int64_t>(count_characters(s.substr(0, at)));
 }
@@ -249,7 +255,8 @@ Value count(In& in, const Value& self, const Arguments& a) {
   const std::string_view s = as_text(self)->bytes();
   in.heap.charge(static_cast<int64_t>(s.size()) / 256);
   int64_t n = 0;
-  for (size_t at = 0; (at = find_text(s, what, at)) != s.npos; at += what.size()) ++n;
+  for (size_t at = 0; (at = find_text(s, what, at)) != s.npos; at += what.size())
+    if (n++ % 32 == 0) in.heap.charge(1);
   return n;
 }
 
@@ -392,7 +399,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
   }
   if (const MarkedText* t = as_text(object); t && i) {
     const std::string_view s = t->bytes();
-    heap.charge(static_cast<int64_t>(s.size()) / 256);
+    heap.charge_characters(*t);
     int64_t left = *i < 0 ? *i + static_cast<int64_t>(count_characters(s)) : *i;
     if (left < 0) return {};
     for (size_t at = 0; at < s.size();) {
@@ -484,6 +491,7 @@ Value Interpreter::function(const std::string& name, const Arguments& a) {
 }
 
 Value Interpreter::percent(const MarkedText& format, const std::vector<Value>& values) {
+  heap.charge_characters(format);
   const std::string& s = format.bytes();
   MarkedText out;
   size_t next = 0;

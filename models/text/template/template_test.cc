@@ -184,11 +184,24 @@ TEST(ChatTemplate, HostileTemplatesEndSoon) {
       {"{% for i in range(1000) %}{% set x = range(100000) | sort %}{% endfor %}", "steps"},
       {"{{ range(100000) | unique | list | length }}", "steps"},
       {"{{ 3 ** 10 ** 18 }}", "64 bits"},
+      {"{% set a = ' ' * 16000000 %}{% for i in range(999) %}{% set x = a | int + a | float %}{% endfor %}", "steps"},
+      {"{% set a = ' ' * 16000000 %}{% for i in range(999) %}{% set x = a.strip() %}{% endfor %}", "steps"},
+      {"{% set a = ' ' * 16000000 %}{% for i in range(999) %}{% set x = a.split() %}{% endfor %}", "steps"},
+      {"{% set a = 'a' * 16000000 %}{% for i in range(999) %}{% set x = a.count('a') %}{% endfor %}", "steps"},
+      {"{% set a = 'a' * 16000000 %}{% for i in range(999) %}{% set a = a.replace('a', 'b') %}{% endfor %}", "steps"},
+      {"{% set a = 'a' * 15000000 %}{% for i in range(999) %}{% set x = a.upper() %}{% endfor %}", "steps"},
+      {"{% set a = 'a' * 15000000 %}{% for i in range(999) %}{% set x = a | tojson %}{% endfor %}", "steps"},
+      {"{% set a = 'a' * 15000000 %}{% for i in range(999) %}{% set x = a % () %}{% endfor %}", "steps"},
+      {"{% set a = '\n' * 15000000 %}{% for i in range(999) %}{% set x = a | indent %}{% endfor %}", "steps"},
+      {"{% set a = messages[0].content * 4000000 %}{{ a.replace('', 'x') }}", "262144 parts"},
+      {"{% for i in range(99999) %}{% macro " + times("m", 200000) +
+           "() %}{% endmacro %}{% endfor %}{{ range(10**9) }}",
+       "steps"},
       {times("x", 300000), "need at most"},
   };
   for (const auto& [source, error] : kHostile) {
     const clock_t begin = clock();
-    const std::string got = error_of([&, &s = source] { render(s); });
+    const std::string got = error_of([&, &s = source] { render(s, {.messages = {{"user", "U"}}}); });
     EXPECT_NE(got.find(error), got.npos) << source.substr(0, 80) << ": " << got;
     EXPECT_EQ(got.find('\n'), got.npos) << got;
     EXPECT_LT(static_cast<double>(clock() - begin) / CLOCKS_PER_SEC, 1) << source.substr(0, 80);

@@ -211,8 +211,12 @@ void Heap::print(const Value& v, MarkedText& to, bool quoted, int depth) {
   charge(1);
   check_depth(depth);
   if (const MarkedText* t = as_text(v)) {
-    charge(static_cast<int64_t>(t->size()) / 256);
-    return quoted ? quote(*t, to) : to.append(*t);
+    if (!quoted) {
+      charge(static_cast<int64_t>(t->size()) / 256);
+      return to.append(*t);
+    }
+    charge_characters(*t);
+    return quote(*t, to);
   }
   if (is_undefined(v)) return to.append(quoted ? "Undefined" : "", false);
   if (is_none(v)) return to.append("None", false);
@@ -249,7 +253,7 @@ void Heap::json(const Value& v, const JsonStyle& style, MarkedText& to, int dept
   charge(1);
   check_depth(depth);
   if (const MarkedText* t = as_text(v)) {
-    charge(static_cast<int64_t>(t->size()) / 256);
+    charge_characters(*t);
     return json_quote(*t, style.ascii, to);
   }
   if (is_none(v)) return to.append("null", false);

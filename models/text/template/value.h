@@ -43,7 +43,7 @@ struct Loop {
   int64_t index = 0;
 };
 struct Function {
-  std::string name;                     // name of a global function or a method
+  std::string name;                     // name of a global function or a method; a macro has its own
   Value self;                           // object of a method
   const TemplateNode* macro = nullptr;  // if set: with its scope
   Scope* scope = nullptr;
@@ -85,10 +85,12 @@ class Heap {
 
   int32_t line = 1;
   [[noreturn]] void fail(const std::string& what) const;
-  /// Counts steps: one for each node, each element of a list that is made or read, and each 256 bytes of text.
+  /// Counts steps: one for each node, each element of a list that is made or read, each 256 bytes of text that are
+  /// copied or compared, and each 32 bytes that are read character by character.
   void charge(int64_t steps) {
     if ((steps_ += steps) > kMostSteps) too_many();
   }
+  void charge_characters(const MarkedText& t) { charge(static_cast<int64_t>(t.size()) / 32); }
 
   Value text(MarkedText t);
   Value text(std::string_view bytes) { return text(MarkedText(bytes)); }

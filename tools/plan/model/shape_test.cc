@@ -101,12 +101,16 @@ TEST(Shape, OfConfigJson) {
       "n_embd": 768, "n_head": 12, "n_inner": null})",
                                 "config.json");
   EXPECT_EQ(g.parameters(), 124439808);
-  const ModelShape m = hf_shape(R"({"model_type": "qwen3_moe", "vocab_size": 151936, "max_position_embeddings": 40960,
-      "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "head_dim": 128,
-      "num_key_value_heads": 4, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,
-      "moe_intermediate_size": 768, "tie_word_embeddings": false})",
-                                "config.json");
-  EXPECT_EQ(m.parameters(), 30532122624);  // Qwen3-30B-A3B
+  for (const char* experts : {"num_experts", "num_local_experts"}) {  // of transformers 4 and 5
+    const ModelShape m =
+        hf_shape(str_cat(R"({"model_type": "qwen3_moe", "vocab_size": 151936, "max_position_embeddings": 40960,
+            "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "head_dim": 128,
+            "num_key_value_heads": 4, "intermediate_size": 6144, "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768, "tie_word_embeddings": false, ")",
+                         experts, R"(": 128})"),
+                 "config.json");
+    EXPECT_EQ(m.parameters(), 30532122624) << experts;  // Qwen3-30B-A3B
+  }
   const ModelShape l = hf_shape(R"({"model_type": "llama", "vocab_size": 32000, "max_position_embeddings": 4096,
       "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 11008,
       "attention_bias": true})",
