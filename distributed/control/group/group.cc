@@ -77,11 +77,16 @@ class GroupTransition {
   /// Why a process must end; "" if it need not.
   std::string refusal_of(const ReplicaStatus& status) const {
     if (status.name.empty() || status.name.size() > kReplicaNameBytes || status.incarnation < 1 || status.step < 0 ||
-        status.facts.size() > kReplicaFactsBytes)
-      return str_cat("the service of replicas got a damaged status of ", name_of(status), "; need equal versions of Weft");
+        status.state_view < 0 || status.facts.size() > kReplicaFactsBytes)
+      return str_cat("the service of replicas got a damaged status of ", name_of(status),
+                     "; need equal versions of Weft");
     if (status.view > s_.view.number)
       return str_cat(name_of(status), " is in view ", status.view, ", and the service of replicas in view ",
                      s_.view.number, "; need the service's journal when it restarts");
+    if (s_.view.number != 0 && status.state_view > s_.view.number)
+      return str_cat(name_of(status), " has a checkpoint of view ", status.state_view,
+                     ", and the service of replicas is in view ", s_.view.number,
+                     "; need the service's journal when it restarts");
     const auto at = s_.replicas.find(status.name);
     if (at != s_.replicas.end() && at->second.incarnation > status.incarnation)
       return str_cat(name_of(status), " was started again; need one process for each replica");
@@ -137,6 +142,7 @@ class GroupTransition {
 
   // ---- views ----
   using Records = std::vector<const ReplicaRecord*>;
+  using StateId = std::pair<int64_t, int64_t>;  // view, step
 
   /// Makes the next view, if the members of the current one allow it.
   void decide() {
@@ -144,18 +150,18 @@ class GroupTransition {
     for (const ViewMember& m : s_.view.members) {
       const ReplicaRecord* r = present(s_, m);
       if (r && r->status.stand != Stand::kReports) return;
-      if (r) (r->status.healed ? holders : others).push_back(r);
+      if (r) (r->status.state_view == s_.view.number ? holders : others).push_back(r);
     }
     for (const auto& [name, r] : s_.replicas)
       if (joins(r)) others.push_back(&r);
     if (holders.empty()) return begin(others);
     int64_t top = 0;
     for (const ReplicaRecord* r : holders) top = std::max(top, r->status.step);
-    const bool all = std::ranges::all_of(
-        holders, [&](const ReplicaRecord* r) { return r->status.step == top && r->status.sums; });
+    const bool all =
+        std::ranges::all_of(holders, [&](const ReplicaRecord* r) { return r->status.step == top && r->status.sums; });
     const int64_t start = top + all;
-    make_view(holders, others, start, [&](const ReplicaStatus& s) {
-      return s.healed && (s.step == start || (s.step + 1 == start && s.sums));
+    make_view(holders, others, {s_.view.number, start}, [&](const ReplicaStatus& s) {
+      return s.state_view == s_.view.number && (s.step == start || (s.step + 1 == start && s.sums));
     });
   }
 
@@ -168,17 +174,17 @@ class GroupTransition {
     if (s_.gather_from_ms < 0) s_.gather_from_ms = s_.now_ms;
     const bool complete = static_cast<int64_t>(processes.size()) >= s_.config.replicas;
     if (!complete && s_.now_ms - s_.gather_from_ms < s_.config.gather_ms) return;
-    std::pair<bool, int64_t> best{false, -1};
-    for (const ReplicaRecord* r : processes) best = std::max(best, {r->status.kept, r->status.step});
-    make_view(processes, {}, best.second,
-              [&](const ReplicaStatus& s) { return std::pair(s.kept, s.step) == best; });
+    StateId latest{-1, -1};
+    for (const ReplicaRecord* r : processes) latest = std::max(latest, {r->status.state_view, r->status.step});
+    make_view(processes, {}, latest, [&](const ReplicaStatus& s) { return StateId{s.state_view, s.step} == latest; });
   }
 
   template <class HasState>
-  void make_view(const Records& first, const Records& then, int64_t start, const HasState& has_state) {
+  void make_view(const Records& first, const Records& then, const StateId& from, const HasState& has_state) {
     if (static_cast<int64_t>(first.size() + then.size()) < s_.config.replicas_min) return;
-    ReplicaView next{.number = s_.view.number + 1, .start = start, .facts = s_.view.facts};
-    if (next.number == 1) next.facts = first[0]->status.facts;
+    const auto [after, start] = from;
+    ReplicaView next{.number = std::max(s_.view.number, after) + 1, .start = start, .after = after};
+    next.facts = s_.view.number == 0 ? first[0]->status.facts : s_.view.facts;
     for (const Records& records : {first, then})
       for (const ReplicaRecord* r : records)
         next.members.push_back({r->status.name, r->incarnation, !has_state(r->status)});
@@ -219,6 +225,19 @@ bool commit(GroupState& s, const ReplicaView& view) {
 
 std::vector<ReplicaView> changes_of(const GroupState& s) {
   return s.view.number == 0 ? std::vector<ReplicaView>() : std::vector<ReplicaView>{s.view};
+}
+
+std::string title_of(const GroupState& s) {
+  return str_cat("weft journal of replicas 1, job '", s.config.job, "', ", s.config.replicas, " replicas");
+}
+
+std::string commit(GroupState& s, const std::string& record) {
+  try {
+    (void)commit(s, view_of(record, s.view));
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
 }
 
 void restart(GroupState& s, int64_t now_ms) {

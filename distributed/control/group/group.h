@@ -12,7 +12,7 @@
 //            that died may have committed this step, and each of them can;
 //   top      otherwise: a member that committed step top - 1 has seen that all members have the sums of it.
 // It contains these members, then joiners by name, which heal. If no member with the state is left, the process with
-// the latest kept state begins, or if there is none, the latest checkpoint.
+// the state of the latest view and step begins, be it a state that it kept or a checkpoint.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,6 +25,7 @@
 namespace weft::control {
 
 struct GroupConfig {
+  std::string job = {};
   int64_t replicas = 1;      // as many as the mesh has
   int64_t replicas_min = 1;  // with fewer the group waits
   /// A process without a status for this time is gone.
@@ -33,8 +34,8 @@ struct GroupConfig {
   int64_t reconnect_ms = 400;
   /// Time for members to connect after a restart of the service.
   int64_t restart_ms = 5000;
-  /// How long a group in which no member has the state waits for `replicas` processes. A process with a kept state must
-  /// return in this time, else its steps are cancelled.
+  /// How long a group in which no member has the state waits for `replicas` processes. A process that kept its state must
+  /// return in this time, else its steps may be cancelled.
   int64_t gather_ms = 5000;
   /// If the service itself did not run for this time, the gap does not count as silence.
   int64_t stall_ms = 500;
@@ -52,10 +53,9 @@ struct ReplicaStatus {
   int64_t incarnation = 0;  // rises with each start of the replica; 1 or more
   int64_t view = 0;         // the latest view that it knows
   Stand stand = Stand::kWorks;
-  bool healed = false;  // its state is the state of the view; false also for a member that has not healed
-  bool kept = false;    // its state is of the run; false: of a checkpoint or new
-  int64_t step = 0;     // the first step that it has not committed
-  bool sums = false;    // it has all sums of this step
+  int64_t state_view = 0;  // the view that its state, in memory or a checkpoint, belongs to; 0: the state is new
+  int64_t step = 0;        // the first step that its state has not committed
+  bool sums = false;       // it has all sums of this step
   std::string facts = {};  // of a joiner: ReplicaView::facts
 
   bool operator==(const ReplicaStatus&) const = default;
@@ -74,7 +74,7 @@ struct GroupStatus {
 struct ReplicaRecord {
   int64_t incarnation = 0;
   ReplicaStatus status = {};  // its report or join in the current view; kWorks: none
-  bool gone = false;     // until it is heard again
+  bool gone = false;          // until it is heard again
   uint64_t connection = 0;
   int64_t known = 0;  // the latest view that it knows
   int64_t heard_ms = 0;
@@ -83,7 +83,7 @@ struct ReplicaRecord {
 
 struct GroupState {
   GroupConfig config;
-  ReplicaView view = {};                              // the only part that a restart must not forget
+  ReplicaView view = {};                               // the only part that a restart must not forget
   std::map<std::string, ReplicaRecord> replicas = {};  // by name: all members of the view, and others
   int64_t now_ms = 0;
   int64_t gather_from_ms = -1;  // since when no member has the state and a process could begin; -1: not so
@@ -117,6 +117,10 @@ GroupStatus status_of(const GroupState& state, int64_t known);
 bool commit(GroupState& state, const ReplicaView& view);
 /// The views that turn a new state into this state, except the parts that a restart may lose.
 std::vector<ReplicaView> changes_of(const GroupState& state);
+/// The title of the journal of this state.
+std::string title_of(const GroupState& state);
+/// Reads a record of the journal (bytes_of() a view) and commits it. Returns "", or why it does not fit.
+std::string commit(GroupState& state, const std::string& record);
 /// Call it after the last view of the journal: members get `restart_ms` to connect.
 void restart(GroupState& state, int64_t now_ms);
 

@@ -10,7 +10,8 @@
 // A status of a process and its reception are one event: a status counts only for the view that it names, and does not
 // change while this is the current view, so a later reception is the same event later. A cut lets a sum or an ack fail
 // on one process, or lets the service think that a process that lives is gone.
-//   --full  the larger sets of the design, which take minutes
+//   --bounds=R,S,C,U,B,T  only this set: replicas, steps, crashes, cuts, starts, restarts of the service
+//   --full                --bounds=3,2,1,2,1,1, which takes minutes
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -28,11 +29,11 @@
 namespace weft::control {
 namespace {
 
-bool g_full = false;
-
 struct Bounds {
   int replicas, steps, crashes, cuts, starts, restarts;
 };
+
+std::vector<Bounds> g_sets = {{3, 2, 1, 0, 1, 1}, {2, 2, 1, 1, 1, 1}, {3, 2, 1, 1, 1, 0}};
 
 /// A wrong protocol, which a check must find.
 enum class Mutant { kNone, kNoAck, kForgetSums, kRetryAlthoughAllHave, kDropState };
@@ -61,16 +62,28 @@ struct Node {
 };
 
 enum class Move {
-  kSums, kFailed, kAckComplete, kAckFailed, kHealed, kTell, kHear, kGone, kCrash, kStart, kRestart, kGathered
+  kSums,
+  kFailed,
+  kAckComplete,
+  kAckFailed,
+  kHealed,
+  kTell,
+  kHear,
+  kGone,
+  kCrash,
+  kStart,
+  kRestart,
+  kGathered
 };
-constexpr const char* kMoves[] = {"has sums",           "fails",       "completes the ack", "fails in the ack",
-                                  "has healed",         "is heard",    "hears the service", "is taken for dead",
-                                  "crashes",            "starts",      "(the service restarts)",
-                                  "(the time to gather is over)"};
+constexpr const char* kMoves[] = {"has sums",   "fails",    "completes the ack",      "fails in the ack",
+                                  "has healed", "is heard", "hears the service",      "is taken for dead",
+                                  "crashes",    "starts",   "(the service restarts)", "(the time to gather is over)"};
 
 bool takes_part(const MemberState& m) {
   return m.stage == MemberStage::kHealing || m.stage == MemberStage::kComputing || m.stage == MemberStage::kAck;
 }
+
+bool has_state(const MemberState& m) { return m.state_view == m.view.number; }
 
 class Explorer {
  public:
@@ -114,8 +127,8 @@ class Explorer {
 
   GroupConfig config() const {
     constexpr int64_t never = int64_t{1} << 40;  // time does not pass: events say what it would bring
-    return {.replicas = bounds_.replicas, .silence_ms = never, .reconnect_ms = never, .restart_ms = never,
-            .gather_ms = 1};
+    return {
+        .replicas = bounds_.replicas, .silence_ms = never, .reconnect_ms = never, .restart_ms = never, .gather_ms = 1};
   }
 
   Node first() {
@@ -177,11 +190,11 @@ class Explorer {
       if (action == MemberAction::kEnterAck && mutant_ == Mutant::kNoAck)
         return drive(n, i, {.kind = MemberEvent::Kind::kAckComplete, .view = p.m.view.number, .stop = p.m.stop});
     }
-    if (mutant_ == Mutant::kDropState && before.kept && p.m.stage == MemberStage::kJoining) {
+    if (mutant_ == Mutant::kDropState && before.state_view != 0 && p.m.stage == MemberStage::kJoining) {
       p.m = {.name = p.m.name, .incarnation = p.m.incarnation, .view = p.m.view};
       p.history.clear();
     }
-    p.had |= p.m.kept;
+    p.had |= p.m.state_view != 0;
     if (p.m.stage == MemberStage::kComputing && p.m.step < bounds_.steps)
       part_of(n, p.m.view.number, i).computed = p.m.step + 1;
     if (p.m.stage == MemberStage::kAck) {
@@ -200,16 +213,18 @@ class Explorer {
     } else if (step > n.history.size() || n.history[step] != own.back()) {
       fail(str_cat("I1: step ", step, " is committed twice"));
     }
-    const auto history = history_of(n.views);
-    int64_t of_step = 0;
-    for (const ReplicaView& v : history)
-      if (v.start <= static_cast<int64_t>(step)) of_step = v.number;
-    if (of_step != view) fail(str_cat("I5: step ", step, " is of view ", view, ", and of view ", of_step, " in the journal"));
+    const auto history = history_of(n.views, view);
+    for (size_t i = 0, at = 0; at <= step; ++at) {
+      while (i + 1 < history.size() && history[i + 1].start <= static_cast<int64_t>(at)) ++i;
+      if (own[at] != '0' + history[i].number) fail(str_cat("I5: the journal has another view for step ", at));
+    }
   }
 
   void group_event(Node& n, const GroupEvent& event) {
     std::vector<std::string> holders;
-    const auto holds = [](const ReplicaStatus& s) { return s.stand == ReplicaStatus::Stand::kReports && s.healed; };
+    const auto holds = [](const ReplicaStatus& s) {
+      return s.stand == ReplicaStatus::Stand::kReports && s.state_view == s.view;
+    };
     for (const auto& [name, r] : n.group.replicas) {
       const bool dies = event.kind == GroupEvent::Kind::kDeath && name == event.status.name;
       const bool speaks = event.kind == GroupEvent::Kind::kStatus && name == event.status.name;
@@ -219,7 +234,7 @@ class Explorer {
     for (const ReplicaView& v : out.views) {
       if (mutant_ == Mutant::kRetryAlthoughAllHave) retry(n, holders);
       const int64_t start = n.group.view.start;
-      n.views.push_back({.number = v.number, .start = start});
+      n.views.push_back({.number = v.number, .start = start, .after = v.after});
       for (const ViewMember& m : v.members)
         for (const std::string& h : holders)
           if (m.heals && m.name == h) fail("I3: a member that has the state cannot take the start");
@@ -236,8 +251,7 @@ class Explorer {
     bool all = !holders.empty();
     for (const std::string& h : holders)
       for (const SimulatedProcess& p : n.processes)
-        if (p.m.name == h && find(view, h, p.m.incarnation))
-          all &= p.m.sums && p.m.step + 1 == view.start;
+        if (p.m.name == h && find(view, h, p.m.incarnation)) all &= p.m.sums && p.m.step + 1 == view.start;
     view.start -= all;
   }
 
@@ -291,8 +305,7 @@ class Explorer {
     if (known && !record->second.gone && (!p.live || cut))
       go(Move::kGone, i, p.live, [&](Node& to) {
         to.left.cuts -= p.live;
-        group_event(to, {.kind = GroupEvent::Kind::kDeath,
-                         .status = {.name = m.name, .incarnation = m.incarnation}});
+        group_event(to, {.kind = GroupEvent::Kind::kDeath, .status = {.name = m.name, .incarnation = m.incarnation}});
       });
     if (!p.live) {
       const bool newest = i == newest_of(n, m.name);
@@ -332,7 +345,7 @@ class Explorer {
       for (const ViewMember& other : m.view.members) {
         const size_t j = process_of(n, other);
         if (!closed(n.processes[j], m.view.number) && n.processes[j].m.view.number == m.view.number &&
-            n.processes[j].m.healed)
+            has_state(n.processes[j].m))
           donor = j;
       }
       if (donor < n.processes.size())
@@ -359,8 +372,7 @@ class Explorer {
     const GroupStatus g = status_of(n.group, m.view.number);
     if (g.view.number != 0 ||
         (g.number == m.view.number && takes_part(m) && (g.report_wanted || (g.stop_wanted && !m.stop))))
-      go(Move::kHear, i, false,
-         [&](Node& to) { drive(to, i, {.kind = MemberEvent::Kind::kStatus, .status = g}); });
+      go(Move::kHear, i, false, [&](Node& to) { drive(to, i, {.kind = MemberEvent::Kind::kStatus, .status = g}); });
   }
 
   static size_t newest_of(const Node& n, const std::string& name) {
@@ -373,7 +385,7 @@ class Explorer {
   /// Whether each live process with a kept state has reported or joined: `gather_ms` is longer than this takes.
   static bool all_kept_are_known(const Node& n) {
     for (const SimulatedProcess& p : n.processes) {
-      if (!p.live || !p.m.kept) continue;
+      if (!p.live || p.m.state_view == 0) continue;
       const auto r = n.group.replicas.find(p.m.name);
       if (r == n.group.replicas.end() || r->second.gone || r->second.status.stand == ReplicaStatus::Stand::kWorks)
         return false;
@@ -402,12 +414,13 @@ class Explorer {
     for (const SimulatedProcess& p : n.processes) {
       if (!p.live) continue;
       had |= p.had;
-      has |= p.m.kept;
-      if (p.m.kept && (!n.history.starts_with(p.history) || static_cast<int64_t>(p.history.size()) != p.m.step))
+      has |= p.m.state_view != 0;
+      if (p.m.state_view != 0 &&
+          (!n.history.starts_with(p.history) || static_cast<int64_t>(p.history.size()) != p.m.step))
         fail(str_cat("I1: process ", p.m.name, " has committed the steps of views ", p.history, ", and others ",
                      n.history));
       for (const SimulatedProcess& q : n.processes)
-        if (q.live && takes_part(p.m) && takes_part(q.m) && p.m.healed && q.m.healed &&
+        if (q.live && takes_part(p.m) && takes_part(q.m) && has_state(p.m) && has_state(q.m) &&
             p.m.view.number == q.m.view.number && p.m.step > q.m.step + 1)
           fail("I2: two members are two steps apart");
     }
@@ -452,25 +465,25 @@ class Explorer {
     put_view(n.group.view);
     for (const auto& [name, r] : n.group.replicas) {
       k += name;
-      put(r.incarnation), put(r.gone), put(r.status.stand), put(r.status.healed), put(r.status.kept);
+      put(r.incarnation), put(r.gone), put(r.status.stand), put(r.status.state_view);
       put(r.status.step), put(r.status.sums);
     }
     put(-2), put(n.group.gather_from_ms);
     for (const SimulatedProcess& p : n.processes) {
       k += p.m.name;
-      put(p.live), put(p.had), put(p.m.incarnation), put(p.m.step), put(p.m.kept), put(p.m.stage), put(p.m.healed);
+      put(p.live), put(p.had), put(p.m.incarnation), put(p.m.step), put(p.m.state_view), put(p.m.stage);
       put(p.m.sums), put(p.m.stop), put_view(p.m.view);
       k += p.history, put(-3);
     }
     uint64_t parts = 0;
     for (const Part& p : n.parts) {
-      const char bytes[] = {static_cast<char>(p.view),    static_cast<char>(p.process), static_cast<char>(p.computed),
+      const char bytes[] = {static_cast<char>(p.view), static_cast<char>(p.process), static_cast<char>(p.computed),
                             static_cast<char>(p.entered), static_cast<char>(p.stop)};
       parts += io::checksum(std::string_view(bytes, sizeof bytes));  // in any order
     }
     k.append(reinterpret_cast<const char*>(&parts), sizeof parts);
     k += n.history;
-    for (const ReplicaView& v : n.views) put(v.start);
+    for (const ReplicaView& v : n.views) put(v.start), put(v.after);
     return io::checksum(k);
   }
 
@@ -484,9 +497,7 @@ class Explorer {
 };
 
 TEST(GroupExplore, NoViolation) {
-  std::vector<Bounds> all = {{3, 2, 1, 0, 1, 1}, {2, 2, 1, 1, 1, 1}, {3, 2, 1, 1, 1, 0}};
-  if (g_full) all = {{3, 2, 1, 0, 1, 1}, {3, 2, 2, 0, 1, 1}, {3, 2, 1, 2, 0, 1}, {3, 2, 1, 2, 1, 1}};
-  for (const Bounds& b : all) EXPECT_EQ(Explorer(b, Mutant::kNone).run(), "");
+  for (const Bounds& b : g_sets) EXPECT_EQ(Explorer(b, Mutant::kNone).run(), "");
 }
 
 void expect_found(Mutant mutant, Bounds bounds, const char* text) {
@@ -509,12 +520,14 @@ TEST(GroupExplore, DroppedState) { expect_found(Mutant::kDropState, {2, 2, 1, 1,
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--full") == 0) {
-      weft::control::g_full = true;
-    } else {
-      std::fprintf(stderr, "group_explore_test: unknown flag %s; need --full\n", argv[i]);
+    weft::control::Bounds b{3, 2, 1, 2, 1, 1};
+    const int given = std::sscanf(argv[i], "--bounds=%d,%d,%d,%d,%d,%d", &b.replicas, &b.steps, &b.crashes, &b.cuts,
+                                  &b.starts, &b.restarts);
+    if (given != 6 && std::strcmp(argv[i], "--full") != 0) {
+      std::fprintf(stderr, "group_explore_test: unknown flag %s; need --bounds=R,S,C,U,B,T or --full\n", argv[i]);
       return 2;
     }
+    weft::control::g_sets = {b};
   }
   return RUN_ALL_TESTS();
 }

@@ -37,7 +37,7 @@ class MemberTransition {
         if (e.kind == Kind::kFailed) return fail();
         if (e.kind != Kind::kHealed) return;
         m_.step = m_.view.start;
-        m_.healed = m_.kept = true;
+        m_.state_view = m_.view.number;
         m_.stage = MemberStage::kComputing;
         return;
       case MemberStage::kComputing:
@@ -107,18 +107,21 @@ class MemberTransition {
       act(MemberAction::kRetry);
       m_.sums = false;
     }
-    m_.healed = self && !self->heals;
     if (!self) {
       m_.stage = MemberStage::kJoining;
       return report();
     }
-    if (m_.healed && m_.step != view.start)
+    if (!self->heals && m_.step != view.start)
       return refuse(str_cat("replica '", m_.name, "' is at step ", m_.step, ", and view ", view.number,
                             " starts at step ", view.start, " without healing it; need equal versions of Weft"));
-    m_.kept |= m_.healed;
-    m_.stage = self->heals ? MemberStage::kHealing : MemberStage::kComputing;
     act(MemberAction::kForm);
-    if (self->heals) act(MemberAction::kHeal);
+    if (self->heals) {
+      m_.stage = MemberStage::kHealing;
+      act(MemberAction::kHeal);
+    } else {
+      m_.stage = MemberStage::kComputing;
+      m_.state_view = view.number;
+    }
   }
 
   MemberState& m_;
@@ -138,8 +141,7 @@ ReplicaStatus status_of(const MemberState& m) {
   if (m.stage == MemberStage::kJoining) s.stand = Stand::kJoins, s.facts = m.facts;
   if (m.stage == MemberStage::kReported) s.stand = Stand::kReports;
   if (s.stand == Stand::kWorks || s.stand == Stand::kLeaves) return s;
-  s.healed = m.healed;
-  s.kept = m.kept;
+  s.state_view = m.state_view;
   s.step = m.step;
   s.sums = m.sums;
   return s;

@@ -30,13 +30,12 @@ struct MemberState {
   std::string name;
   int64_t incarnation = 1;  // rises with each start of the replica
   std::string facts;
-  int64_t step = 0;   // the first step that is not committed; at first the step of the checkpoint
-  bool kept = false;  // the state is of the run; false: of a checkpoint or new
+  int64_t step = 0;        // the first step that is not committed; at first the step of the checkpoint
+  int64_t state_view = 0;  // the view that the state belongs to, which a checkpoint stores; 0: the state is new
   ReplicaView view = {};
   MemberStage stage = MemberStage::kJoining;
-  bool healed = false;  // the state is the state of the view
-  bool sums = false;    // it has all sums of the step
-  bool stop = false;    // the stop bit for the next ack
+  bool sums = false;  // it has all sums of the step
+  bool stop = false;  // the stop bit for the next ack
   bool leaves = false;
   std::string refused = {};  // why the process must end
 };

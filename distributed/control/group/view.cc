@@ -1,6 +1,7 @@
 #include "distributed/control/group/view.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 
 #include "framework/base/error.h"
@@ -28,8 +29,10 @@ std::string problem_of_members(const ReplicaView& before, const ReplicaView& vie
     if (earlier == before.members.end()) continue;
     if (earlier->incarnation > m.incarnation)
       return str_cat(name, " with incarnation ", m.incarnation, " after ", earlier->incarnation, "; need a later one");
-    if (earlier->incarnation == m.incarnation && !earlier->heals && !m.heals && view.start < before.start)
-      return str_cat("start ", view.start, " and ", name, ", which was at step ", before.start, "; need a later start");
+    const bool continues = earlier->incarnation == m.incarnation && !earlier->heals && !m.heals;
+    if (continues && (view.start < before.start || view.after != before.number))
+      return str_cat("start ", view.start, " after view ", view.after, " and ", name, ", which was at step ",
+                     before.start, " in view ", before.number, "; need a later start in this view");
   }
   return held ? "" : "no member that has the state; need one that does not heal";
 }
@@ -46,6 +49,8 @@ std::string problem_of(const ReplicaView& before, const ReplicaView& view) {
   if (before.number != 0 ? view.number != before.number + 1 : view.number < 1 || view.number > kMost)
     return str_cat("got view ", view.number, " after view ", before.number, "; need the views in their order");
   if (view.start < 0 || view.start > kMost) return str_cat(place, "start ", view.start, "; need 0 to ", kMost);
+  if (view.after < 0 || view.after >= view.number)
+    return str_cat(place, "the state of view ", view.after, "; need an earlier view");
   if (view.facts.size() > kReplicaFactsBytes)
     return str_cat(place, "facts of ", view.facts.size(), " bytes; need at most ", kReplicaFactsBytes);
   const std::string members = problem_of_members(before, view);
@@ -56,19 +61,21 @@ std::string bytes_of(const ReplicaView& view) { return io::to_bytes(view); }
 
 ReplicaView view_of(std::string_view bytes, const ReplicaView& before) {
   ReplicaView view;
-  io::BytePlace place("journal", bytes);
+  io::BytePlace place("record", bytes);
   io::read_bytes(view, bytes, place);
   const std::string problem = problem_of(before, view);
-  WEFT_CHECK(problem.empty(), "journal: ", problem);
+  WEFT_CHECK(problem.empty(), "record: ", problem);
   return view;
 }
 
-std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views) {
+std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number) {
   std::vector<ReplicaView> history;
-  for (const ReplicaView& v : views) {
-    while (!history.empty() && history.back().start >= v.start) history.pop_back();
-    history.push_back(v);
+  for (const ReplicaView& v : views | std::views::reverse) {
+    if (v.number != number) continue;
+    if (history.empty() || v.start < history.back().start) history.push_back(v);
+    number = v.after;
   }
+  std::ranges::reverse(history);
   return history;
 }
 

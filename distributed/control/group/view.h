@@ -20,7 +20,8 @@ struct ViewMember {
 
 struct ReplicaView {
   int64_t number = 0;  // 0: no view
-  int64_t start = 0;   // its first step; cancels the steps of earlier views from there on
+  int64_t start = 0;   // its first step
+  int64_t after = 0;   // the view from whose state at `start` it continues; 0: none. Later steps of it are cancelled
   std::vector<ViewMember> members = {};
   std::string facts = {};  // values that are equal in all replicas: a line "name value" for each
 
@@ -34,7 +35,7 @@ void fields(V& v, ViewMember& m) {
 template <class V>
 void fields(V& v, ReplicaView& view) {
   v("number", view.number, io::at(1)), v("start", view.start, io::at(2)), v("members", view.members, io::at(3));
-  v("facts", view.facts, io::at(4));
+  v("facts", view.facts, io::at(4)), v("after", view.after, io::at(5));
 }
 
 /// Limits of the texts and lists of a view.
@@ -42,18 +43,17 @@ inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFacts
 
 /// The member that is this process; null if the view has none.
 const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t incarnation);
-/// Why a view cannot follow `before`, as "view 5 starts at ...; need ..."; "" if it can. A view without number as
-/// `before` is followed by any number.
+/// Why a view cannot follow `before`, as "view 5 starts at ...; need ..."; "" if it can. If
+/// `before` has no number, any number follows.
 std::string problem_of(const ReplicaView& before, const ReplicaView& view);
 
 /// A view as a record of the journal.
 std::string bytes_of(const ReplicaView& view);
-/// The view of a record that follows `before`. Throws InvalidArgument "journal: ..." for all other bytes.
+/// The view of a record that follows `before`. Throws InvalidArgument "record: ..." for all other bytes.
 ReplicaView view_of(std::string_view bytes, const ReplicaView& before);
 
-/// The views whose steps were not cancelled by later views, with rising starts. A view's steps end where the next one
-/// begins.
-std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views);
+/// The views that made the state of view `number`, by rising starts. The steps of each end where the next one begins.
+std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number);
 /// The number of parts of batches, one for each member and step, that the steps before `step` took. The rows of the
 /// member at place p in `step` are part parts_before(history, step) + p of the data.
 int64_t parts_before(const std::vector<ReplicaView>& history, int64_t step);
