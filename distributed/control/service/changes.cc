@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "distributed/control/service/state.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::control {
 namespace {
@@ -111,6 +112,24 @@ std::vector<Change> changes_of(const ServiceState& s) {
   }
   if (s.stage == ServiceState::Stage::kEnded) *out.emplace_back().mutable_ended() = s.end;
   return out;
+}
+
+std::string title_of(const ServiceState& s) {
+  return str_cat("weft coordination journal 1, job '", s.config.job, "', ", s.config.size, " ranks");
+}
+
+std::string record_of(const std::vector<Change>& changes) {
+  Changes record;
+  record.mutable_changes()->Assign(changes.begin(), changes.end());
+  return record.SerializeAsString();
+}
+
+std::string commit(ServiceState& s, const std::string& record) {
+  Changes changes;
+  if (!changes.ParseFromString(record)) return "its bytes are no changes";
+  for (const Change& c : changes.changes())
+    if (!commit(s, c)) return "a change does not follow from those before it";
+  return "";
 }
 
 void restart(ServiceState& s, int64_t now_ms) {

@@ -17,10 +17,10 @@
 namespace weft::control {
 namespace {
 
-// A record consists of a size, a checksum, and `size` bytes: a Changes message. The first record is text.
+// A record consists of a size, a checksum, and `size` bytes. The first record is the title.
 constexpr size_t kHead = 12;
 
-std::string record_of(const std::string& bytes) {
+std::string framed(const std::string& bytes) {
   const auto size = static_cast<uint32_t>(bytes.size());
   const uint64_t sum = io::checksum(bytes);
   std::string out(kHead, '\0');
@@ -43,33 +43,37 @@ bool next_record(const std::string& file, size_t& at, std::string& bytes) {
   return true;
 }
 
-std::string title_of(const ServiceState& s) {
-  return str_cat("weft coordination journal 1, job '", s.config.job, "', ", s.config.size, " ranks");
+/// Whether the record at `at`, which next_record() refuses, can be a last record that was not written completely.
+bool is_incomplete(const std::string& file, size_t at) {
+  if (file.find_first_not_of('\0', at) == file.npos) return true;  // the host crashed before it wrote the bytes
+  uint32_t size = 0;
+  if (file.size() - at < kHead) return true;
+  std::memcpy(&size, file.data() + at, 4);
+  return file.size() - at - kHead <= size;
 }
 
 }  // namespace
 
-Journal::Journal(const std::string& path, ServiceState& state) : path_(path) {
+Journal::Journal(const std::string& path, const std::string& title, const Commit& commit) : path_(path), title_(title) {
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   WEFT_CHECK_AS(kUnavailable, fd_ >= 0, "the journal ", one_line(path), " cannot be opened: ", std::strerror(errno));
   try {
     WEFT_CHECK_AS(kFailedPrecondition, ::flock(fd_, LOCK_EX | LOCK_NB) == 0, "the journal ", one_line(path),
                   " is in use by another coordination service; need one file for each");
     const std::string file = io::read_file(path);
-    const std::string title = title_of(state);
     size_t at = 0;
     std::string bytes;
     if (next_record(file, at, bytes)) {
       WEFT_CHECK_AS(kFailedPrecondition, bytes == title, "the journal ", one_line(path), " is '", one_line(bytes, 300),
                     "'; need '", one_line(title, 300), "'");
-      while (next_record(file, at, bytes)) {
-        Changes changes;
-        bool ok = changes.ParseFromString(bytes);
-        for (const Change& c : changes.changes()) ok = ok && commit(state, c);
-        WEFT_CHECK_AS(kDataLoss, ok, "the journal ", one_line(path), " has a record that does not fit, before byte ",
-                      at);
+      for (size_t begin = at; next_record(file, at, bytes); begin = at) {
+        const std::string problem = commit(bytes);
+        WEFT_CHECK_AS(kDataLoss, problem.empty(), "the journal ", one_line(path),
+                      " has a record that does not fit, at byte ", begin, ": ", problem);
         continued_ = true;
       }
+      WEFT_CHECK_AS(kDataLoss, is_incomplete(file, at), "the journal ", one_line(path), " is damaged at byte ", at,
+                    "; need the file that the service wrote");
     } else {
       WEFT_CHECK_AS(kDataLoss, file.size() < kHead + title.size(), "the journal ", one_line(path),
                     " is no journal of a coordination service; need another path");
@@ -77,7 +81,7 @@ Journal::Journal(const std::string& path, ServiceState& state) : path_(path) {
     WEFT_CHECK_AS(kUnavailable, ::ftruncate(fd_, static_cast<off_t>(at)) == 0 && ::lseek(fd_, 0, SEEK_END) >= 0,
                   "the journal ", one_line(path), " cannot be written: ", std::strerror(errno));
     size_ = static_cast<int64_t>(at);
-    if (at == 0) write(record_of(title));
+    if (at == 0) write(framed(title));
   } catch (...) {
     ::close(fd_);
     throw;
@@ -88,10 +92,10 @@ Journal::~Journal() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void Journal::write(const std::string& records) {
+void Journal::write(const std::string& bytes) {
   if (fd_ < 0) return;
-  for (size_t done = 0; done < records.size();) {
-    const ssize_t n = ::write(fd_, records.data() + done, records.size() - done);
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::write(fd_, bytes.data() + done, bytes.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       internal::warn(str_cat("the coordination service cannot write its journal ", one_line(path_), ": ",
@@ -103,31 +107,22 @@ void Journal::write(const std::string& records) {
     }
     done += static_cast<size_t>(n);
   }
-  size_ += static_cast<int64_t>(records.size());
+  size_ += static_cast<int64_t>(bytes.size());
 }
 
-void Journal::append(const std::vector<Change>& changes) {
-  if (changes.empty()) return;
-  Changes record;
-  record.mutable_changes()->Assign(changes.begin(), changes.end());
-  write(record_of(record.SerializeAsString()));
-}
+void Journal::append(const std::string& record) { write(framed(record)); }
 
-void Journal::shorten(const ServiceState& state) {
-  if (fd_ < 0 || size_ < next_size_) return;
-  std::string records = record_of(title_of(state));
-  for (const Change& c : changes_of(state)) {
-    Changes one;
-    *one.add_changes() = c;
-    records += record_of(one.SerializeAsString());
-  }
+void Journal::rewrite(const std::vector<std::string>& records) {
+  if (fd_ < 0) return;
+  std::string bytes = framed(title_);
+  for (const std::string& record : records) bytes += framed(record);
   // The new file is locked before it gets the name.
   const std::string temp = str_cat(path_, ".new-", getpid());
   const int old = fd_;
   fd_ = ::open(temp.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   const bool made = fd_ >= 0;
   size_ = 0;
-  if (made && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) write(records);
+  if (made && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) write(bytes);
   if (fd_ >= 0 && size_ > 0 && ::rename(temp.c_str(), path_.c_str()) == 0) {
     ::close(old);
   } else {

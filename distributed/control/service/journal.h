@@ -1,36 +1,39 @@
-// The journal of a coordination service: a file with the changes of its state. A record is written before the replies
-// of its event are sent, so that a restarted service has all state that its members have seen. Records are not synced
-// to disk: a crash of the host, which also ends the members there, may lose the last records. One file belongs to one
-// run of a job. It contains the values of keys but no token, and only its owner can read it.
+// The journal of a service: a file with the changes of its state as records. A record is written before the replies of
+// its event are sent, so that a restarted service has all state that its members have seen. Records are not synced to
+// disk: a crash of the host may lose the last records. One file belongs to one run. It contains the values of keys but
+// no token, and only its owner can read it.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
-
-#include "distributed/control/service/state.h"
 
 namespace weft::control {
 
 class Journal {
  public:
-  /// Opens or creates the file, and applies its changes to `state`, which is new. Removes an incomplete last record.
-  /// Throws if the file is in use, belongs to another job, or is damaged before its last record.
-  Journal(const std::string& path, ServiceState& state);
+  /// Makes the changes of one record. Returns "", or why they do not fit the state.
+  using Commit = std::function<std::string(const std::string& record)>;
+
+  /// Opens or creates the file with this title, which names the run, and commits its records. Removes an incomplete
+  /// last record. Throws if the file is in use, has another title, or is damaged before its last record.
+  Journal(const std::string& path, const std::string& title, const Commit& commit);
   ~Journal();
   Journal(const Journal&) = delete;
 
-  /// Whether the file had changes when it was opened.
+  /// Whether the file had records when it was opened.
   bool continued() const { return continued_; }
   /// Writes one record. If the write fails, warns, and writes no more records.
-  void append(const std::vector<Change>& changes);
-  /// Rewrites the file with only the changes of the current state, once it is several times as large as after the last
-  /// rewrite.
-  void shorten(const ServiceState& state);
+  void append(const std::string& record);
+  /// Whether the file is several times as large as after the last rewrite().
+  bool is_long() const { return fd_ >= 0 && size_ >= next_size_; }
+  /// Replaces the records of the file.
+  void rewrite(const std::vector<std::string>& records);
 
  private:
   void write(const std::string& records);
 
-  std::string path_;
+  std::string path_, title_;
   int fd_ = -1;
   bool continued_ = false;
   int64_t size_ = 0, next_size_ = int64_t{16} << 20;

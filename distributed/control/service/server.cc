@@ -66,7 +66,8 @@ struct Server::Impl {
         listener(o.address, 2 * state.config.size + kSpareStreams) {
     quiet_grpc();
     if (!o.journal.empty()) {
-      journal = std::make_unique<Journal>(o.journal, state);
+      journal = std::make_unique<Journal>(o.journal, title_of(state),
+                                          [this](const std::string& record) { return commit(state, record); });
       if (journal->continued()) restart(state, 0);
     }
     build();
@@ -239,8 +240,12 @@ struct Server::Impl {
     if (stopping) return;
     Outcome out = apply(state, event);
     if (journal && !out.changes.empty()) {
-      journal->append(out.changes);
-      journal->shorten(state);
+      journal->append(record_of(out.changes));
+      if (journal->is_long()) {
+        std::vector<std::string> records;
+        for (const Change& c : changes_of(state)) records.push_back(record_of({c}));
+        journal->rewrite(records);
+      }
     }
     std::vector<ServerStream*> full;
     for (Addressed& r : out.replies) {

@@ -124,6 +124,12 @@ Outcome apply(ServiceState& state, const ServiceEvent& event);
 bool commit(ServiceState& state, const Change& change);
 /// The changes that turn a new state into this state, except the parts that a restart may lose.
 std::vector<Change> changes_of(const ServiceState& state);
+/// The title of the journal of this state.
+std::string title_of(const ServiceState& state);
+/// Changes of one event as a record of the journal, and its reader: makes the changes, and returns "" or why they do
+/// not fit.
+std::string record_of(const std::vector<Change>& changes);
+std::string commit(ServiceState& state, const std::string& record);
 /// Call it after the last change of the journal: members get `restart_ms` to connect.
 void restart(ServiceState& state, int64_t now_ms);
 

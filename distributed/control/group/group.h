@@ -1,0 +1,127 @@
+// The logic of the service of a group of replicas: a function of a state and an event, without clock, socket or thread.
+// Replicas are jobs that train one model together, and each may die and come back. The service decides on views
+// (view.h): which replicas continue from which step.
+//
+// The leader of a replica (member.h) sends its status at each change and with each beat, and gets the status of the
+// group as the reply. A status is complete: a lost one is replaced by the next one, and a repeated one changes nothing.
+// A status counts only for the view that it names. So a late one is harmless, and a restarted service needs nothing but
+// its current view: leaders send the rest again.
+//
+// When every member of the view has reported or is gone, the next view starts at
+//   top + 1  if all members that have the state are at step `top`, the latest reported one, and have its sums: a member
+//            that died may have committed this step, and each of them can;
+//   top      otherwise: a member that committed step top - 1 has seen that all members have the sums of it.
+// It contains these members, then joiners by name, which heal. If no member with the state is left, the process with
+// the state of the latest view and step begins, be it a state that it kept or a checkpoint.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "distributed/control/group/view.h"
+
+namespace weft::control {
+
+struct GroupConfig {
+  std::string job = {};
+  int64_t replicas = 1;      // as many as the mesh has
+  int64_t replicas_min = 1;  // with fewer the group waits
+  /// A process without a status for this time is gone.
+  int64_t silence_ms = 2000;
+  /// A process without a connection for this time is gone.
+  int64_t reconnect_ms = 400;
+  /// Time for members to connect after a restart of the service.
+  int64_t restart_ms = 5000;
+  /// How long a group in which no member has the state waits for `replicas` processes. A process that kept its state must
+  /// return in this time, else its steps may be cancelled.
+  int64_t gather_ms = 5000;
+  /// If the service itself did not run for this time, the gap does not count as silence.
+  int64_t stall_ms = 500;
+};
+
+/// The state of a replica that reports or joins.
+struct ReplicaStatus {
+  enum class Stand {
+    kWorks,    // the fields below are not used
+    kReports,  // it is a member of the view, and waits for the next one
+    kJoins,    // it is no member of the view, and wants to be
+    kLeaves,   // its process ends
+  };
+  std::string name;
+  int64_t incarnation = 0;  // rises with each start of the replica; 1 or more
+  int64_t view = 0;         // the latest view that it knows
+  Stand stand = Stand::kWorks;
+  int64_t state_view = 0;  // the view that its state, in memory or a checkpoint, belongs to; 0: the state is new
+  int64_t step = 0;        // the first step that its state has not committed
+  bool sums = false;       // it has all sums of this step
+  std::string facts = {};  // of a joiner: ReplicaView::facts
+
+  bool operator==(const ReplicaStatus&) const = default;
+};
+
+/// The state of the group for one replica.
+struct GroupStatus {
+  int64_t number = 0;          // of the current view
+  ReplicaView view = {};       // the current view, if the replica does not know it; otherwise without number
+  bool report_wanted = false;  // of the members of the current view: a member is gone or has reported
+  bool stop_wanted = false;    // of the members of the current view: a process waits for the next one
+  std::string refused = {};    // why the process must end; "": it need not
+};
+
+/// A process that the service has heard of.
+struct ReplicaRecord {
+  int64_t incarnation = 0;
+  ReplicaStatus status = {};  // its report or join in the current view; kWorks: none
+  bool gone = false;          // until it is heard again
+  uint64_t connection = 0;
+  int64_t known = 0;  // the latest view that it knows
+  int64_t heard_ms = 0;
+  int64_t closed_ms = -1;  // when its connection closed; -1: it has one
+};
+
+struct GroupState {
+  GroupConfig config;
+  ReplicaView view = {};                               // the only part that a restart must not forget
+  std::map<std::string, ReplicaRecord> replicas = {};  // by name: all members of the view, and others
+  int64_t now_ms = 0;
+  int64_t gather_from_ms = -1;  // since when no member has the state and a process could begin; -1: not so
+};
+
+struct GroupEvent {
+  enum class Kind {
+    kStatus,
+    kClosed,  // the connection is gone
+    kTick,    // time passes; several times within each limit of the config
+    kDeath,   // the launcher knows that the process `status.name`, `status.incarnation` ended
+  };
+  Kind kind;
+  int64_t now_ms = 0;       // time of a steady clock; never decreases
+  uint64_t connection = 0;  // kStatus and kClosed: the number of the connection; not 0, and later ones are larger
+  ReplicaStatus status = {};
+};
+
+struct GroupOutcome {
+  std::vector<std::pair<uint64_t, GroupStatus>> replies;  // by connection
+  std::vector<ReplicaView> views;  // for the journal, before the replies are sent; already made in the state
+};
+
+/// The transition. The outcome and the new state depend on the old state and the event alone. Never throws.
+GroupOutcome apply(GroupState& state, const GroupEvent& event);
+
+/// The status of the group for a replica whose latest view is `known`.
+GroupStatus status_of(const GroupState& state, int64_t known);
+
+/// Makes a view of the journal the current one. Returns false, and changes nothing, if it cannot follow.
+bool commit(GroupState& state, const ReplicaView& view);
+/// The views that turn a new state into this state, except the parts that a restart may lose.
+std::vector<ReplicaView> changes_of(const GroupState& state);
+/// The title of the journal of this state.
+std::string title_of(const GroupState& state);
+/// Reads a record of the journal (bytes_of() a view) and commits it. Returns "", or why it does not fit.
+std::string commit(GroupState& state, const std::string& record);
+/// Call it after the last view of the journal: members get `restart_ms` to connect.
+void restart(GroupState& state, int64_t now_ms);
+
+}  // namespace weft::control

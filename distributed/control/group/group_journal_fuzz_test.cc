@@ -1,0 +1,70 @@
+// Damaged journals of a group, and journals whose records are intact and lie: each is refused, or gives views that
+// follow from each other.
+#include <gtest/gtest.h>
+
+#include "distributed/control/group/group.h"
+#include "distributed/control/service/journal.h"
+#include "framework/base/error.h"
+#include "framework/io/file.h"
+#include "framework/testing/fuzz.h"
+
+namespace weft::control {
+namespace {
+
+using weft::testing::FuzzRandom;
+
+std::vector<ReplicaView> some_views() {
+  const std::string facts = "plan 1f3a\nseed 7";
+  return {{1, 0, 0, {{"a", 1}, {"b", 1}, {"c", 1}}, facts},
+          {2, 41, 1, {{"a", 1}, {"c", 1}}, facts},
+          {3, 90, 2, {{"a", 1}, {"c", 1}, {"b", 2, true}}, facts},
+          {4, 60, 2, {{"c", 2}, {"d", 1, true}}, facts},
+          {5, 61, 4, {{"c", 2}}, facts}};
+}
+
+TEST(GroupJournalFuzz, Views) {
+  const std::vector<ReplicaView> views = some_views();
+  for (size_t i = 0; i < views.size(); ++i) {
+    const ReplicaView before = i == 0 ? ReplicaView() : views[i - 1];
+    const auto read = [&](const std::string& bytes) {
+      const ReplicaView v = view_of(bytes, before);
+      EXPECT_EQ(problem_of(before, v), "");
+      EXPECT_EQ(view_of(bytes_of(v), before), v);
+      EXPECT_TRUE(before.number == 0 || v.number == before.number + 1);
+      GroupState state{.config = {}, .view = before};
+      EXPECT_EQ(commit(state, bytes), "");
+      EXPECT_EQ(state.view, v);
+      for (const ViewMember& m : v.members) EXPECT_EQ(state.replicas.at(m.name).incarnation, m.incarnation);
+    };
+    weft::testing::fuzz({.seeds = {bytes_of(views[i])},
+                         .damage = [](std::string& s, FuzzRandom& r) { weft::testing::damage_bytes(s, r); },
+                         .read = read,
+                         .names = "record: "});
+  }
+}
+
+TEST(GroupJournalFuzz, Files) {
+  const std::string path = ::testing::TempDir() + "/fuzz_group_journal";
+  const GroupState fresh{.config = {.job = "fuzz", .replicas = 3}};
+  io::write_file_atomic(path, "");
+  {
+    GroupState state = fresh;
+    Journal journal(path, title_of(state), [](const std::string&) { return ""; });
+    for (const ReplicaView& v : some_views()) journal.append(bytes_of(v));
+  }
+  const auto read = [&](const std::string& bytes) {
+    io::write_file_atomic(path, bytes);
+    GroupState state = fresh;
+    const Journal journal(path, title_of(state), [&](const std::string& record) { return commit(state, record); });
+    EXPECT_LE(state.view.number, 5);
+    if (journal.continued()) EXPECT_EQ(state.view, some_views()[static_cast<size_t>(state.view.number - 1)]);
+  };
+  weft::testing::fuzz({.seeds = {io::read_file(path)},
+                       .damage = [](std::string& s, FuzzRandom& r) { weft::testing::damage_bytes(s, r); },
+                       .read = read,
+                       .names = path,
+                       .inputs = 2000});
+}
+
+}  // namespace
+}  // namespace weft::control

@@ -1,0 +1,263 @@
+#include "distributed/control/group/group.h"
+
+#include <gtest/gtest.h>
+
+#include "distributed/control/group/member.h"
+#include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
+
+namespace weft::control {
+namespace {
+
+using weft::testing::expect_has;
+using Stand = ReplicaStatus::Stand;
+
+/// A service of replicas named by letters, whose connections have the numbers 1, 2, ... in the order of their starts.
+class Group {
+ public:
+  explicit Group(GroupConfig config) : state{.config = std::move(config)} {}
+
+  /// Sends a status; returns the reply.
+  GroupStatus send(const std::string& name, Stand stand, ReplicaStatus more = {}) {
+    more.name = name;
+    more.stand = stand;
+    if (more.incarnation == 0) more.incarnation = 1;
+    const auto connection = static_cast<uint64_t>(10 * (name[0] - 'a') + more.incarnation);
+    last = apply(state, {.kind = GroupEvent::Kind::kStatus, .now_ms = now, .connection = connection, .status = more});
+    for (const auto& [to, status] : last.replies)
+      if (to == connection) return status;
+    return {};
+  }
+  GroupStatus join(const std::string& name, ReplicaStatus more = {}) {
+    more.view = state.view.number;
+    return send(name, Stand::kJoins, more);
+  }
+  /// A report of a member with the state.
+  GroupStatus report(const std::string& name, int64_t step, bool sums) {
+    const int64_t view = state.view.number;
+    return send(name, Stand::kReports, {.view = view, .state_view = view, .step = step, .sums = sums});
+  }
+  /// Lets time pass in ticks of 50 ms; all of `alive` send a status in each.
+  void pass(int64_t ms, const std::vector<std::string>& alive = {}) {
+    for (const int64_t end = now + ms; now < end;) {
+      now += 50;
+      for (const std::string& name : alive) send(name, Stand::kWorks, {.view = state.view.number});
+      last = apply(state, {.kind = GroupEvent::Kind::kTick, .now_ms = now});
+    }
+  }
+  std::string text() const {
+    std::string out = str_cat(state.view.number, " from ", state.view.start, ":");
+    for (const ViewMember& m : state.view.members) out += str_cat(" ", m.name, m.heals ? "+" : "");
+    return out;
+  }
+
+  GroupState state;
+  GroupOutcome last;
+  int64_t now = 0;
+};
+
+/// A group of three in view 1.
+Group three() {
+  Group g({.replicas = 3});
+  for (const char* name : {"c", "a", "b"}) g.join(name);
+  EXPECT_EQ(g.text(), "1 from 0: a b c");
+  return g;
+}
+
+TEST(Group, FirstViewWaitsForAllReplicas) {
+  Group g({.replicas = 3, .replicas_min = 2});
+  g.join("a");
+  g.pass(3000, {"a"});
+  EXPECT_EQ(g.text(), "0 from 0:");
+  g.join("b");
+  g.pass(3000, {"a", "b"});  // 5 s after the first one
+  EXPECT_EQ(g.text(), "1 from 0: a b");
+  Group one({.replicas = 3, .replicas_min = 2});
+  one.join("a");
+  one.pass(20000, {"a"});
+  EXPECT_EQ(one.text(), "0 from 0:");
+}
+
+TEST(Group, StartOfTheNextView) {
+  struct Case {
+    int64_t step_a, step_b;
+    bool sums_a, sums_b;
+    const char* text;
+  };
+  const Case cases[] = {{7, 7, true, true, "2 from 8: a b"},
+                        {7, 7, true, false, "2 from 7: a b"},
+                        {7, 7, false, false, "2 from 7: a b"},
+                        {8, 7, false, true, "2 from 8: a b"},
+                        {7, 8, true, false, "2 from 8: a b"}};
+  for (const Case& c : cases) {
+    Group g = three();
+    g.report("a", c.step_a, c.sums_a);
+    EXPECT_TRUE(status_of(g.state, 1).report_wanted);
+    g.report("b", c.step_b, c.sums_b);
+    EXPECT_EQ(g.state.view.number, 1);
+    apply(g.state, {.kind = GroupEvent::Kind::kDeath, .now_ms = g.now, .status = {.name = "c", .incarnation = 1}});
+    EXPECT_EQ(g.text(), c.text);
+    EXPECT_EQ(g.state.view.after, 1);
+  }
+}
+
+TEST(Group, JoinersFollowTheMembersAndHeal) {
+  Group g = three();
+  g.report("a", 4, false);
+  g.report("c", 4, false);
+  EXPECT_FALSE(status_of(g.state, 1).stop_wanted);
+  g.join("b", {.incarnation = 2, .state_view = 1, .step = 4});  // b was started again, with a checkpoint
+  EXPECT_EQ(g.text(), "2 from 4: a c b+");
+  const GroupStatus reply = g.join("d");
+  EXPECT_TRUE(reply.stop_wanted);
+  EXPECT_EQ(reply.number, 2);
+  EXPECT_EQ(reply.view.number, 0);
+  EXPECT_EQ(g.send("d", Stand::kJoins).view.number, 2);  // a process that does not know the view
+}
+
+TEST(Group, TheLatestStateBeginsIfNoMemberHasOne) {
+  Group g = three();
+  g.pass(2100);  // all are silent
+  EXPECT_EQ(g.state.replicas.size(), 3u);
+  g.join("a", {.incarnation = 2, .state_view = 1, .step = 30});  // a checkpoint
+  g.pass(4000, {});
+  g.join("a", {.incarnation = 2, .state_view = 1, .step = 30});
+  g.join("b", {.incarnation = 2});
+  EXPECT_EQ(g.state.view.number, 1);
+  g.join("c", {.incarnation = 2, .state_view = 1, .step = 20});
+  EXPECT_EQ(g.text(), "2 from 30: a b+ c+");
+}
+
+TEST(Group, AProcessThatWasSilentIsHeardAgain) {
+  Group g = three();
+  g.pass(2100, {"a", "b"});
+  EXPECT_TRUE(status_of(g.state, 1).report_wanted);
+  g.report("a", 3, true);
+  g.report("c", 3, true);  // back before the others have reported
+  g.report("b", 3, true);
+  EXPECT_EQ(g.text(), "2 from 4: a b c");
+}
+
+TEST(Group, ConnectionsAndStalls) {
+  Group g = three();
+  apply(g.state, {.kind = GroupEvent::Kind::kClosed, .now_ms = g.now, .connection = 1});
+  g.pass(350, {"b", "c"});
+  EXPECT_FALSE(status_of(g.state, 1).report_wanted);
+  g.pass(100, {"b", "c"});
+  EXPECT_TRUE(status_of(g.state, 1).report_wanted);
+  Group stalled = three();
+  stalled.now += 60000;  // the service did not run
+  stalled.pass(1000);
+  EXPECT_FALSE(status_of(stalled.state, 1).report_wanted);
+}
+
+TEST(Group, RestartFromTheJournal) {
+  Group g = three();
+  g.report("a", 9, true);
+  GroupState again{.config = g.state.config};
+  for (const ReplicaView& v : changes_of(g.state)) EXPECT_EQ(commit(again, bytes_of(v)), "");
+  restart(again, g.now);
+  EXPECT_EQ(again.view, g.state.view);
+  g.state = again;
+  g.pass(4900);
+  EXPECT_FALSE(status_of(g.state, 1).report_wanted);
+  g.report("a", 9, true);
+  g.report("b", 9, true);
+  g.pass(300, {});
+  EXPECT_EQ(g.text(), "2 from 10: a b");
+}
+
+TEST(Group, Refusals) {
+  Group g = three();
+  EXPECT_EQ(g.send("a", Stand::kWorks, {.view = 4}).refused,
+            "replica 'a' is in view 4, and the service of replicas in view 1; need the service's journal when it "
+            "restarts");
+  EXPECT_EQ(g.join("d", {.state_view = 6}).refused,
+            "replica 'd' has a checkpoint of view 6, and the service of replicas is in view 1; need the service's "
+            "journal when it restarts");
+  EXPECT_EQ(g.join("d", {.facts = "seed 8"}).refused,
+            "replica 'd' has 'seed 8' and the group has ''; need equal values: start all replicas with the same "
+            "binary, flags and environment");
+  EXPECT_EQ(g.join("b", {.incarnation = 2}).refused, "");
+  EXPECT_EQ(g.send("b", Stand::kWorks, {.view = 1}).refused,
+            "replica 'b' was started again; need one process for each replica");
+  EXPECT_EQ(g.send("a", Stand::kWorks, {.incarnation = -1}).refused,
+            "the service of replicas got a damaged status of replica 'a'; need equal versions of Weft");
+  Group facts({.replicas = 2});
+  facts.join("a", {.facts = "plan 1f\nseed 7\nbinary 3"});
+  expect_has(facts.join("b", {.facts = "plan 1f\nseed 8\nbinary 3"}).refused,
+             "replica 'b' has 'seed 8' and the group has 'seed 7'; need equal values");
+}
+
+TEST(Views, Problems) {
+  const ReplicaView first{1, 0, 0, {{"a", 1}, {"b", 1}}};
+  const auto problem = [&](const ReplicaView& v) { return problem_of(first, v); };
+  EXPECT_EQ(problem({2, 5, 1, {{"a", 1}, {"b", 2, true}}}), "");
+  EXPECT_EQ(problem({3, 5, 1, {{"a", 1}}}), "got view 3 after view 1; need the views in their order");
+  EXPECT_EQ(problem({2, 5, 1, {}}), "view 2 has 0 members; need 1 to 4096");
+  EXPECT_EQ(problem({2, 5, 1, {{"a", 1}, {"a", 2}}}), "view 2 has member 'a' twice; need each once");
+  EXPECT_EQ(problem({2, 5, 1, {{"a", 0}}}), "view 2 has member 'a' with incarnation 0; need 1 or more");
+  EXPECT_EQ(problem({2, 5, 1, {{"a", 1, true}}}),
+            "view 2 has no member that has the state; need one that does not heal");
+  EXPECT_EQ(problem({2, 5, 2, {{"a", 1}}}), "view 2 has the state of view 2; need an earlier view");
+  EXPECT_EQ(problem({2, -1, 1, {{"a", 1}}}), "view 2 has start -1; need 0 to 4611686018427387904");
+  const ReplicaView later{4, 50, 3, {{"a", 3}, {"b", 1, true}}};
+  EXPECT_EQ(problem_of(later, {5, 40, 4, {{"a", 3}}}),
+            "view 5 has start 40 after view 4 and member 'a', which was at step 50 in view 4; need a later start in "
+            "this view");
+  EXPECT_EQ(problem_of(later, {5, 50, 4, {{"a", 2}}}),
+            "view 5 has member 'a' with incarnation 2 after 3; need a later one");
+  EXPECT_EQ(problem_of(later, {5, 20, 2, {{"b", 1}}}), "");  // it had not healed
+  expect_has(weft::testing::error_of([&] { (void)view_of(bytes_of(first), first); }),
+             "record: got view 1 after view 1; need the views in their order");
+  expect_has(weft::testing::error_of([&] { (void)view_of("abc", first); }), "record: got 3 bytes that are no complete");
+}
+
+TEST(Views, HistoryAndParts) {
+  const std::vector<ReplicaView> views = {{1, 0, 0, {{"a", 1}, {"b", 1}, {"c", 1}}},
+                                          {2, 10, 1, {{"a", 1}, {"b", 1}}},
+                                          {3, 10, 2, {{"a", 1}, {"b", 1}, {"c", 2, true}}},
+                                          {4, 6, 1, {{"c", 3}}},
+                                          {5, 20, 3, {{"b", 1}}}};
+  const auto numbers = [&](int64_t number) {
+    std::string out;
+    for (const ReplicaView& v : history_of(views, number)) out += str_cat(v.number);
+    return out;
+  };
+  EXPECT_EQ(numbers(2), "12");
+  EXPECT_EQ(numbers(3), "13");  // view 2 has no step
+  EXPECT_EQ(numbers(4), "14");
+  EXPECT_EQ(numbers(5), "135");
+  EXPECT_EQ(parts_before(history_of(views, 3), 10), 30);
+  EXPECT_EQ(parts_before(history_of(views, 3), 12), 36);
+  EXPECT_EQ(parts_before(history_of(views, 4), 12), 24);
+  EXPECT_EQ(parts_before(history_of(views, 5), 21), 61);
+}
+
+TEST(Member, LeavesAfterTheStep) {
+  MemberState m{.name = "a"};
+  using Kind = MemberEvent::Kind;
+  using Action = MemberAction;
+  const auto actions = [&](const MemberEvent& e) { return apply(m, e); };
+  const ReplicaView view{1, 0, 0, {{"a", 1}, {"b", 1}}};
+  EXPECT_EQ(actions({.kind = Kind::kStatus, .status = {.number = 1, .view = view}}),
+            (std::vector{Action::kRetry, Action::kForm}));
+  EXPECT_TRUE(actions({.kind = Kind::kLeave}).empty());
+  EXPECT_EQ(actions({.kind = Kind::kSums, .view = 1}), (std::vector{Action::kEnterAck}));
+  EXPECT_TRUE(m.stop);
+  EXPECT_TRUE(actions({.kind = Kind::kAckComplete, .view = 0, .stop = true}).empty());  // of an earlier view
+  EXPECT_EQ(actions({.kind = Kind::kAckComplete, .view = 1, .stop = true}),
+            (std::vector{Action::kCommit, Action::kCloseGroups, Action::kReport, Action::kEnd}));
+  EXPECT_EQ(status_of(m).stand, Stand::kLeaves);
+}
+
+TEST(Member, RefusesAViewThatItCannotTake) {
+  MemberState m{.name = "a", .step = 3};
+  const ReplicaView view{1, 5, 0, {{"a", 1}}};
+  apply(m, {.kind = MemberEvent::Kind::kStatus, .status = {.number = 1, .view = view}});
+  EXPECT_EQ(m.refused,
+            "replica 'a' is at step 3, and view 1 starts at step 5 without healing it; need equal versions of Weft");
+}
+
+}  // namespace
+}  // namespace weft::control

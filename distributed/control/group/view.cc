@@ -1,0 +1,91 @@
+#include "distributed/control/group/view.h"
+
+#include <algorithm>
+#include <ranges>
+#include <set>
+
+#include "framework/base/error.h"
+#include "framework/base/one_line.h"
+#include "framework/io/fields/byte_fields.h"
+
+namespace weft::control {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 62;  // sums of two such numbers do not overflow
+
+std::string problem_of_members(const ReplicaView& before, const ReplicaView& view) {
+  if (view.members.empty() || view.members.size() > kReplicas)
+    return str_cat(view.members.size(), " members; need 1 to ", kReplicas);
+  std::set<std::string> names;
+  bool held = false;
+  for (const ViewMember& m : view.members) {
+    const std::string name = str_cat("member '", one_line(m.name, 40), "'");
+    if (m.name.empty() || m.name.size() > kReplicaNameBytes)
+      return str_cat("a member's name of ", m.name.size(), " bytes; need 1 to ", kReplicaNameBytes);
+    if (m.incarnation < 1) return str_cat(name, " with incarnation ", m.incarnation, "; need 1 or more");
+    if (!names.insert(m.name).second) return str_cat(name, " twice; need each once");
+    held = held || !m.heals;
+    const auto earlier = std::ranges::find(before.members, m.name, &ViewMember::name);
+    if (earlier == before.members.end()) continue;
+    if (earlier->incarnation > m.incarnation)
+      return str_cat(name, " with incarnation ", m.incarnation, " after ", earlier->incarnation, "; need a later one");
+    const bool continues = earlier->incarnation == m.incarnation && !earlier->heals && !m.heals;
+    if (continues && (view.start < before.start || view.after != before.number))
+      return str_cat("start ", view.start, " after view ", view.after, " and ", name, ", which was at step ",
+                     before.start, " in view ", before.number, "; need a later start in this view");
+  }
+  return held ? "" : "no member that has the state; need one that does not heal";
+}
+
+}  // namespace
+
+const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t incarnation) {
+  const auto at = std::ranges::find(view.members, name, &ViewMember::name);
+  return at == view.members.end() || at->incarnation != incarnation ? nullptr : &*at;
+}
+
+std::string problem_of(const ReplicaView& before, const ReplicaView& view) {
+  const std::string place = str_cat("view ", view.number, " has ");
+  if (before.number != 0 ? view.number != before.number + 1 : view.number < 1 || view.number > kMost)
+    return str_cat("got view ", view.number, " after view ", before.number, "; need the views in their order");
+  if (view.start < 0 || view.start > kMost) return str_cat(place, "start ", view.start, "; need 0 to ", kMost);
+  if (view.after < 0 || view.after >= view.number)
+    return str_cat(place, "the state of view ", view.after, "; need an earlier view");
+  if (view.facts.size() > kReplicaFactsBytes)
+    return str_cat(place, "facts of ", view.facts.size(), " bytes; need at most ", kReplicaFactsBytes);
+  const std::string members = problem_of_members(before, view);
+  return members.empty() ? "" : place + members;
+}
+
+std::string bytes_of(const ReplicaView& view) { return io::to_bytes(view); }
+
+ReplicaView view_of(std::string_view bytes, const ReplicaView& before) {
+  ReplicaView view;
+  io::BytePlace place("record", bytes);
+  io::read_bytes(view, bytes, place);
+  const std::string problem = problem_of(before, view);
+  WEFT_CHECK(problem.empty(), "record: ", problem);
+  return view;
+}
+
+std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number) {
+  std::vector<ReplicaView> history;
+  for (const ReplicaView& v : views | std::views::reverse) {
+    if (v.number != number) continue;
+    if (history.empty() || v.start < history.back().start) history.push_back(v);
+    number = v.after;
+  }
+  std::ranges::reverse(history);
+  return history;
+}
+
+int64_t parts_before(const std::vector<ReplicaView>& history, int64_t step) {
+  int64_t parts = 0;
+  for (size_t i = 0; i < history.size() && history[i].start < step; ++i) {
+    const int64_t end = i + 1 < history.size() ? std::min(history[i + 1].start, step) : step;
+    parts += (end - history[i].start) * static_cast<int64_t>(history[i].members.size());
+  }
+  return parts;
+}
+
+}  // namespace weft::control

@@ -1,0 +1,61 @@
+// Views: which replicas train together from which step on. The views in their order are the journal of a group. The
+// history of the run follows from them: the replicas of each step, and the rows of the data that it takes.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/io/fields/fields.h"
+
+namespace weft::control {
+
+struct ViewMember {
+  std::string name;         // of the replica
+  int64_t incarnation = 0;  // rises with each start of the replica; 1 or more
+  bool heals = false;       // it takes the state at the view's start from the others before its first sum
+
+  bool operator==(const ViewMember&) const = default;
+};
+
+struct ReplicaView {
+  int64_t number = 0;  // 0: no view
+  int64_t start = 0;   // its first step
+  int64_t after = 0;   // the view from whose state at `start` it continues; 0: none. Later steps of it are cancelled
+  std::vector<ViewMember> members = {};
+  std::string facts = {};  // values that are equal in all replicas: a line "name value" for each
+
+  bool operator==(const ReplicaView&) const = default;
+};
+
+template <class V>
+void fields(V& v, ViewMember& m) {
+  v("name", m.name, io::at(1)), v("incarnation", m.incarnation, io::at(2)), v("heals", m.heals, io::if_set(3));
+}
+template <class V>
+void fields(V& v, ReplicaView& view) {
+  v("number", view.number, io::at(1)), v("start", view.start, io::at(2)), v("members", view.members, io::at(3));
+  v("facts", view.facts, io::at(4)), v("after", view.after, io::at(5));
+}
+
+/// Limits of the texts and lists of a view.
+inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000;
+
+/// The member that is this process; null if the view has none.
+const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t incarnation);
+/// Why a view cannot follow `before`, as "view 5 starts at ...; need ..."; "" if it can. If
+/// `before` has no number, any number follows.
+std::string problem_of(const ReplicaView& before, const ReplicaView& view);
+
+/// A view as a record of the journal.
+std::string bytes_of(const ReplicaView& view);
+/// The view of a record that follows `before`. Throws InvalidArgument "record: ..." for all other bytes.
+ReplicaView view_of(std::string_view bytes, const ReplicaView& before);
+
+/// The views that made the state of view `number`, by rising starts. The steps of each end where the next one begins.
+std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number);
+/// The number of parts of batches, one for each member and step, that the steps before `step` took. The rows of the
+/// member at place p in `step` are part parts_before(history, step) + p of the data.
+int64_t parts_before(const std::vector<ReplicaView>& history, int64_t step);
+
+}  // namespace weft::control
