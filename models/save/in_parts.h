@@ -1,8 +1,9 @@
 // SaveInParts: the processes of a job write one set of safetensors files together. Each writes the bytes of its own
 // shards, so none has more than these in memory. The files have the bytes that one device writes.
 //
-// begin() and commit() are collectives: every process calls them, also one whose part has failed, and all throw the
-// same error. Between them, write() may run on another thread, because it holds the values.
+// begin() and join() are collectives: every process calls them, also one whose part has failed, and all throw the same
+// error. The work on files between and after them may run on another thread, because the values are held: save() does
+// everything at once, AsyncSave (async.h) while the program goes on.
 #pragma once
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/rank/first_process.h"
 #include "framework/io/safetensors_parts.h"
 
 namespace weft {
@@ -27,14 +29,23 @@ class SaveInParts {
   void add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
-  /// Holds the values, so later steps write to other memory, and makes the files under temporary names. `folder` is
-  /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or
-  /// metadata are an error.
+  /// Holds the values, so later steps write to other memory, and makes the files under temporary names. Values of a
+  /// device are queued for a copy to the host, in the order of its work. `folder` is called in the first process, and
+  /// returns the folder of the files. Processes with different tensors, placements or metadata are an error, and so is a
+  /// file that another SaveInParts writes.
   void begin(const std::function<std::string()>& folder);
-  /// Writes the part of this process to disk, and drops the values. commit() throws its errors.
+  /// Writes the part of this process to disk, and drops the values. join() throws its errors. On any thread.
   void write() noexcept;
-  /// Gives the files their names when all parts are written, then calls `finish` in the first process.
-  void commit(const std::function<void()>& finish = {});
+  /// Sends the checksums of all parts to the first process, when all parts are written.
+  void join();
+  /// Gives the files their names. In the first process, after join(), on any thread.
+  void name_files();
+  /// begin(), write(), join() and, in the first process, name_files() and `finish`. All processes throw the same error.
+  void save(const std::function<std::string()>& folder, const std::function<void()>& finish = {});
+
+  const std::string& what() const { return what_; }
+  /// Since begin(): the job, or null.
+  internal::JobProcesses* job() const { return job_; }
 
  private:
   struct Files;
@@ -43,8 +54,11 @@ class SaveInParts {
 
   const std::string what_, before_;
   std::vector<std::unique_ptr<Files>> all_;
-  int64_t bytes_ = 0;           // bytes that write() has written
-  std::optional<Error> error_;  // error of write()
+  internal::JobProcesses* job_ = nullptr;  // since begin(): of the caller's thread; write() may run on another one
+  bool one_host_ = true;                   // since begin(): all processes are on this host
+  int64_t bytes_ = 0;                      // bytes that write() has written
+  std::optional<Error> error_;             // error of write()
+  std::vector<std::string> reports_;       // since join(): of all processes
 };
 
 }  // namespace weft

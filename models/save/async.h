@@ -1,0 +1,70 @@
+// AsyncSave: a SaveInParts whose files a thread of each process writes while the program goes on.
+//
+// The save has two parts in a job: all processes write; then the first one commits. Between two parts, and after the
+// last, the processes meet: when none is busy(), all call advance(). A process alone has one part.
+//
+// The thread uses one core, and yields the processor and the disk to the program, until the program waits for it.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "framework/base/mutex.h"
+#include "models/save/in_parts.h"
+
+namespace weft {
+
+class AsyncSave {
+ public:
+  /// Called in the first process when the files have their names, on its thread. Returns a sentence about what has failed
+  /// afterwards; "": nothing.
+  using Finish = std::function<std::string()>;
+  /// Starts the thread. begin() of `parts` has been called.
+  explicit AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish = {});
+  AsyncSave(const AsyncSave&) = delete;
+  /// A process alone completes the save, and prints its error as a warning. In a job, a save that is not complete leaves
+  /// no files.
+  ~AsyncSave();
+
+  /// Whether the thread of this process is at work.
+  bool busy() const { return busy_; }
+  /// Whether the last part has ended, with or without an error.
+  bool complete() const { return next_ == Next::kNothing; }
+  /// Starts the next part, or completes the save. Throws the error of the part that has ended, in all processes. A
+  /// collective; need no busy process.
+  void advance();
+  /// Waits for the end, and throws its error. A collective.
+  void wait();
+  /// Since complete(): the first process's sentence from Finish.
+  const std::string& note() const { return note_; }
+  /// Seconds that the thread of this process has worked, while it is not busy().
+  double seconds() const { return seconds_; }
+
+ private:
+  enum class Next : uint8_t { kCommit, kEnd, kNothing };
+  void start(const std::function<void()>& part);
+  void run(const std::function<void()>& part) noexcept;
+  void commit() noexcept;
+  void lower_priority();
+  void raise_priority();
+
+  std::unique_ptr<SaveInParts> parts_;
+  const Finish finish_;
+  internal::JobProcesses* const job_;
+  const bool first_;
+  const int nice_;  // of the program's thread
+  Next next_ = Next::kCommit;
+  std::string note_;
+  std::optional<Error> error_;  // of commit()
+  double seconds_ = 0;
+  std::thread thread_;
+  std::atomic<bool> busy_ = false;
+  Mutex mutex_;
+  int id_ WEFT_GUARDED_BY(mutex_) = 0;               // of the thread in the kernel, while it is at work
+  bool waited_for_ WEFT_GUARDED_BY(mutex_) = false;  // by the program
+};
+
+}  // namespace weft
