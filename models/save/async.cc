@@ -25,12 +25,14 @@ constexpr int kLowest = 19;
 
 }  // namespace
 
-AsyncSave::AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish)
+AsyncSave::AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish, Pace pace)
     : parts_(std::move(parts)),
       finish_(std::move(finish)),
       job_(parts_->job()),
       first_(!job_ || job_->process() == 0),
-      nice_(::getpriority(PRIO_PROCESS, 0)) {
+      nice_(::getpriority(PRIO_PROCESS, 0)),
+      pool_(pace == Pace::kFull ? &ThreadPool::current() : nullptr),
+      waited_for_(pace == Pace::kFull) {
   if (!job_) next_ = Next::kEnd;
   start([this] {
     parts_->write();
@@ -73,8 +75,8 @@ void AsyncSave::start(const std::function<void()>& part) {
 void AsyncSave::run(const std::function<void()>& part) noexcept {
   const auto begin = std::chrono::steady_clock::now();
   {
-    ThreadPool alone(1);  // the pool of the process computes steps
-    const ScopedPool pool(alone);
+    std::optional<ThreadPool> own;
+    const ScopedPool pool(pool_ ? *pool_ : own.emplace(1));
     part();
   }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -119,7 +121,7 @@ void AsyncSave::advance() {
   if (thread_.joinable()) thread_.join();
   const Next part = std::exchange(next_, Next::kNothing);  // if it throws, the save is complete
   const auto result = [&] {
-    if (error_) throw *error_;
+    if (error_) internal::fail(error_->code(), error_->what());
     return note_;
   };
   if (part == Next::kCommit) {
@@ -140,6 +142,14 @@ void AsyncSave::wait() {
     while (job_ && job_->any(parts_->what(), busy_)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     advance();
   }
+}
+
+std::string save_now(std::unique_ptr<SaveInParts> parts, const std::function<std::string()>& folder,
+                     AsyncSave::Finish finish) {
+  parts->begin(folder);
+  AsyncSave save(std::move(parts), std::move(finish), AsyncSave::Pace::kFull);
+  save.wait();
+  return save.note();
 }
 
 }  // namespace weft

@@ -1,9 +1,7 @@
-// AsyncSave: a SaveInParts whose files a thread of each process writes while the program goes on.
+// AsyncSave: a SaveInParts whose files a thread of each process writes while the program goes on, or waits.
 //
 // The save has two parts in a job: all processes write; then the first one commits. Between two parts, and after the
 // last, the processes meet: when none is busy(), all call advance(). A process alone has one part.
-//
-// The thread uses one core, and yields the processor and the disk to the program, until the program waits for it.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -17,13 +15,18 @@
 
 namespace weft {
 
+class ThreadPool;
+
 class AsyncSave {
  public:
   /// Called in the first process when the files have their names, on its thread. Returns a sentence about what has failed
   /// afterwards; "": nothing.
   using Finish = std::function<std::string()>;
+  /// kYield: the thread uses one core, and yields it and the disk to the program, until the program waits for it.
+  /// kFull: it uses the pool of the program's thread, which waits at once.
+  enum class Pace : uint8_t { kYield, kFull };
   /// Starts the thread. begin() of `parts` has been called.
-  explicit AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish = {});
+  explicit AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish = {}, Pace pace = Pace::kYield);
   AsyncSave(const AsyncSave&) = delete;
   /// A process alone completes the save, and prints its error as a warning. In a job, a save that is not complete leaves
   /// no files.
@@ -55,7 +58,8 @@ class AsyncSave {
   const Finish finish_;
   internal::JobProcesses* const job_;
   const bool first_;
-  const int nice_;  // of the program's thread
+  const int nice_;    // of the program's thread
+  ThreadPool* pool_;  // with kFull
   Next next_ = Next::kCommit;
   std::string note_;
   std::optional<Error> error_;  // of commit()
@@ -66,5 +70,9 @@ class AsyncSave {
   int id_ WEFT_GUARDED_BY(mutex_) = 0;               // of the thread in the kernel, while it is at work
   bool waited_for_ WEFT_GUARDED_BY(mutex_) = false;  // by the program
 };
+
+/// Calls begin(), and returns when the save is complete: the sentence from `finish`, or throws its error. A collective.
+std::string save_now(std::unique_ptr<SaveInParts> parts, const std::function<std::string()>& folder,
+                     AsyncSave::Finish finish = {});
 
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 #include "framework/base/mutex.h"
 #include "framework/dispatch/device/host_read.h"
-#include "framework/dispatch/rank/flight.h"
 #include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/stored_value.h"
@@ -68,8 +67,8 @@ struct SaveInParts::Files {
   std::unique_ptr<io::SafetensorsFiles> files;  // in the first process
   std::vector<std::string> paths;
   std::vector<Tensor> held;             // until read() is called
-  HostRead reads;                       // of `held`
-  std::vector<io::TensorPiece> pieces;  // of the values of `reads`, without their memory
+  HostRead reads;                       // the same values on the host
+  std::vector<io::TensorPiece> pieces;  // `reads` has their memory
 
   // Since write().
   std::vector<uint32_t> shares;
@@ -137,7 +136,7 @@ void SaveInParts::add(const std::string& path, const std::map<std::string, Tenso
 // A value that is not sharded is the first process's, as the decisions of a program are. The first of n ranks with
 // equal shards writes the first n-th of all bytes, and so on, so each has an equal part. Returns the facts that must be
 // equal in all processes of a job.
-JobProcesses::Facts SaveInParts::hold_values() {
+JobProcesses::Facts SaveInParts::hold_values(Copies copies) {
   NoGrad guard;
   const bool first = is_first(job_);
   JobProcesses::Facts facts;
@@ -170,18 +169,19 @@ JobProcesses::Facts SaveInParts::hold_values() {
       before += info.nbytes();
     }
     f->read();
+    if (copies == Copies::kWaited) f->reads.wait();
   }
   return facts;
 }
 
-void SaveInParts::begin(const std::function<std::string()>& folder) {
+void SaveInParts::begin(const std::function<std::string()>& folder, Copies copies) {
   job_ = internal::job_processes();
   one_host_ = !job_ || job_->on_one_host();
   JobProcesses::Facts facts;
   const auto make = [&] {
     try {
       const internal::NoOrigin within;  // the place is appended once
-      facts = hold_values();
+      facts = hold_values(copies);
     } catch (const Error& e) {
       internal::fail(e.code(), before_ + e.what());
     }
@@ -229,7 +229,7 @@ void SaveInParts::write() noexcept {
 
 // The bytes of this process, and the shares that are not 0 with the numbers of their blocks.
 std::string SaveInParts::report() const {
-  if (error_) throw *error_;
+  if (error_) internal::fail(error_->code(), error_->what());
   std::string text;
   append(text, bytes_);
   uint32_t block = 0;
@@ -264,23 +264,6 @@ void SaveInParts::name_files() {
     const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f->layout->blocks()));
     f->files->commit({begin, next});
   }
-}
-
-void SaveInParts::save(const std::function<std::string()>& folder, const std::function<void()>& finish) {
-  begin(folder);
-  {
-    const flight::HostPhase phase(flight::Phase::kCheckpoint);  // a diagnosis sees a slow writer
-    write();
-  }
-  join();
-  const auto end = [&] {
-    name_files();
-    if (finish) finish();
-  };
-  if (job_)
-    job_->on_first(what_, end);
-  else
-    end();
 }
 
 }  // namespace weft

@@ -2,8 +2,8 @@
 // shards, so none has more than these in memory. The files have the bytes that one device writes.
 //
 // begin() and join() are collectives: every process calls them, also one whose part has failed, and all throw the same
-// error. The work on files between and after them may run on another thread, because the values are held: save() does
-// everything at once, AsyncSave (async.h) while the program goes on.
+// error. The work on files after each of them may run on another thread, because the values are held. AsyncSave
+// (async.h) makes these calls.
 #pragma once
 #include <functional>
 #include <map>
@@ -29,27 +29,26 @@ class SaveInParts {
   void add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
-  /// Holds the values, so later steps write to other memory, and makes the files under temporary names. Values of a
-  /// device are queued for a copy to the host, in the order of its work. `folder` is called in the first process, and
-  /// returns the folder of the files. Processes with different tensors, placements or metadata are an error, and so is a
-  /// file that another SaveInParts writes.
-  void begin(const std::function<std::string()>& folder);
+  /// Values of a device: have arrived on the host when begin() returns, so its errors come before a file is made; or are
+  /// queued for a copy, in the order of the device's work.
+  enum class Copies : uint8_t { kWaited, kQueued };
+  /// Holds the values, so later steps write to other memory, and makes the files under temporary names. `folder` is
+  /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or
+  /// metadata are an error, and so is a file that another SaveInParts writes.
+  void begin(const std::function<std::string()>& folder, Copies copies = Copies::kWaited);
   /// Writes the part of this process to disk, and drops the values. join() throws its errors. On any thread.
   void write() noexcept;
   /// Sends the checksums of all parts to the first process, when all parts are written.
   void join();
   /// Gives the files their names. In the first process, after join(), on any thread.
   void name_files();
-  /// begin(), write(), join() and, in the first process, name_files() and `finish`. All processes throw the same error.
-  void save(const std::function<std::string()>& folder, const std::function<void()>& finish = {});
-
   const std::string& what() const { return what_; }
   /// Since begin(): the job, or null.
   internal::JobProcesses* job() const { return job_; }
 
  private:
   struct Files;
-  std::vector<std::pair<std::string, std::string>> hold_values();
+  std::vector<std::pair<std::string, std::string>> hold_values(Copies copies);
   std::string report() const;
 
   const std::string what_, before_;

@@ -124,9 +124,9 @@ Parameter whole_in(int owner, const Tensor& whole, int p) {
 using Cells = std::vector<std::pair<std::string, CellHandle>>;
 
 void save_cells(const Cells& cells, const std::string& path) {
-  SaveInParts file("save", "save: ");
-  file.add(path, cells, {{"format", "pt"}});
-  file.save([] { return std::string(); });
+  auto file = std::make_unique<SaveInParts>("save", "save: ");
+  file->add(path, cells, {{"format", "pt"}});
+  save_now(std::move(file), [] { return std::string(); });
 }
 
 class InParts : public ::testing::Test {
@@ -201,11 +201,11 @@ TEST_F(InParts, SeveralFilesAndTheirIndexAreThoseOfOneProcess) {
     ThreadJob job(n);
     job.one_host = one_host;
     const auto errors = job.run([&](int p) {
-      SaveInParts files("save", "save: ");
-      files.add("m.safetensors", Cells{{"a", sharded(a, p, n)}, {"b", sharded(b, p, n)}, {"c", sharded(c, p, n)}},
-                {{"format", "pt"}}, 400);
-      files.add("more.safetensors", Cells{{"c", sharded(c, p, n)}});
-      files.save([&] { return folder; });
+      auto files = std::make_unique<SaveInParts>("save", "save: ");
+      files->add("m.safetensors", Cells{{"a", sharded(a, p, n)}, {"b", sharded(b, p, n)}, {"c", sharded(c, p, n)}},
+                 {{"format", "pt"}}, 400);
+      files->add("more.safetensors", Cells{{"c", sharded(c, p, n)}});
+      save_now(std::move(files), [&] { return folder; });
     });
     EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(n)));
     std::map<std::string, std::string> texts;
@@ -224,9 +224,9 @@ TEST_F(InParts, SeveralFilesAndTheirIndexAreThoseOfOneProcess) {
 TEST_F(InParts, ProcessesWithDifferentLayoutsAreRefused) {
   const auto with = [&](const std::function<void(SaveInParts&, const Cells&, bool other)>& add) {
     return ThreadJob(2).run([&](int p) {
-      SaveInParts file("save", "save: ");
-      add(file, {{"w", sharded(ones({4, 2}), p, 2)}, {"v", sharded(ones({4, 2}), p, 2)}}, p == 1);
-      file.save([] { return std::string(); });
+      auto file = std::make_unique<SaveInParts>("save", "save: ");
+      add(*file, {{"w", sharded(ones({4, 2}), p, 2)}, {"v", sharded(ones({4, 2}), p, 2)}}, p == 1);
+      save_now(std::move(file), [] { return std::string(); });
     });
   };
   const std::string need = "different: need the same tensors and metadata";
@@ -292,14 +292,14 @@ TEST_F(InParts, AsynchronousSavesAreThoseOfAllProcesses) {
       const auto save = save_w(p, n, other);
       save->wait();
       EXPECT_TRUE(save->complete());
-      EXPECT_EQ(save->note(), "after " + want.substr(8, 3));  // of the first process, in all
+      EXPECT_EQ(save->note(), "after " + want.substr(8, 3));  // all have the first process's
       EXPECT_GT(save->seconds(), 0);
       EXPECT_TRUE(io::read_file(other) == want);
     });
     EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(n)));
     io::remove_all(other);
   }
-  // By steps, as a trainer calls it.
+  // Step by step, as a trainer calls it.
   ThreadJob(2).run([&](int p) {
     const auto save = save_w(p, 2, other);
     while (!save->complete())

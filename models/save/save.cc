@@ -34,7 +34,7 @@ void with_path(const std::string& path, const F& fn) {
 
 using Cells = std::vector<std::pair<std::string, CellHandle>>;
 
-// What is saved, in the order of state_dict().
+// The tensors to save, in the order of state_dict().
 const nn::StateDict& contents(const nn::StateDict& values, const char* op, SaveLoc loc) {
   for (const auto& [name, value] : values)
     if (value.defined()) require_concrete(value, op, loc);
@@ -48,21 +48,24 @@ Cells contents(const Owner& owner, const char*, SaveLoc) {
 }
 
 template <class T>
+std::unique_ptr<SaveInParts> parts_of(const T& values, const std::string& path, const char* op, SaveLoc loc) {
+  check_outside(op);
+  auto file = std::make_unique<SaveInParts>(op, str_cat(op, ": "));
+  file->add(path, contents(values, op, loc), {{"format", "pt"}});
+  return file;
+}
+
+template <class T>
 void save_to(const T& values, const std::string& path, SaveLoc loc) {
   LineScope line(loc);
-  check_outside("save");
-  SaveInParts file("save", "save: ");
-  file.add(path, contents(values, "save", loc), {{"format", "pt"}});
-  file.save([] { return std::string(); });
+  save_now(parts_of(values, path, "save", loc), [] { return std::string(); });
 }
 
 template <class T>
 PendingSave begin_save_to(const T& values, const std::string& path, SaveLoc loc) {
   LineScope line(loc);
-  check_outside("save_async");
-  auto file = std::make_unique<SaveInParts>("save_async", "save_async: ");
-  file->add(path, contents(values, "save_async", loc), {{"format", "pt"}});
-  file->begin([] { return std::string(); });
+  auto file = parts_of(values, path, "save_async", loc);
+  file->begin([] { return std::string(); }, SaveInParts::Copies::kQueued);
   return PendingSave(std::make_unique<AsyncSave>(std::move(file)), loc);
 }
 
@@ -96,12 +99,7 @@ PendingSave::~PendingSave() = default;
 bool PendingSave::done() const { return !save_->busy(); }
 void PendingSave::wait() {
   LineScope line(loc_);
-  try {
-    const internal::NoOrigin within;  // the place is appended once
-    save_->wait();
-  } catch (const Error& e) {
-    internal::fail(e.code(), e.what());
-  }
+  save_->wait();
 }
 
 nn::StateDict load(const std::string& path, SaveLoc loc) {

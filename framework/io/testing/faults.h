@@ -26,9 +26,9 @@ inline constexpr Fault kFaults[] = {Fault::kKill, Fault::kKillHalfway, Fault::kN
 /// From now on counts calls for paths below `folder` (absolute); call `at`, the first being 0, has the fault. -1: none.
 void set_fault(const std::string& folder, int64_t at = -1, Fault fault = Fault::kKill);
 
-/// With kHold: returns when the call waits.
+/// Returns when the call with kHold waits.
 void wait_for_hold();
-/// With kHold: lets the call go on, now or when it comes.
+/// Lets the call with kHold go on, now or when it comes.
 void release();
 
 /// Whether the file system can exchange two names (RENAME_EXCHANGE), as far as it can. At first true.
