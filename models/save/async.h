@@ -45,6 +45,8 @@ class AsyncSave {
   const std::string& note() const { return note_; }
   /// Seconds that the thread of this process has worked, while it is not busy().
   double seconds() const { return seconds_; }
+  /// As SaveInParts, while the thread is not busy().
+  double copy_seconds() const { return parts_->copy_seconds(); }
 
  private:
   enum class Next : uint8_t { kCommit, kEnd, kNothing };

@@ -1,5 +1,6 @@
 #include "models/save/in_parts.h"
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -214,7 +215,9 @@ void SaveInParts::begin(const std::function<std::string()>& folder, Copies copie
 void SaveInParts::write() noexcept {
   try {
     for (const auto& f : all_) {
+      const auto begin = std::chrono::steady_clock::now();
       const std::vector<Tensor>& values = f->reads.wait();
+      copy_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       for (size_t i = 0; i < values.size(); ++i) f->pieces[i].data = values[i].view_for_kernel().data;
       f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), one_host_);
       for (const Tensor& t : values) bytes_ += t.type().nbytes();

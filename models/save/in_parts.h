@@ -42,6 +42,8 @@ class SaveInParts {
   void join();
   /// Gives the files their names. In the first process, after join(), on any thread.
   void name_files();
+  /// Since write(): seconds until the queued copies of devices had arrived, which delay the devices as much at most.
+  double copy_seconds() const { return copy_seconds_; }
   const std::string& what() const { return what_; }
   /// Since begin(): the job, or null.
   internal::JobProcesses* job() const { return job_; }
@@ -56,8 +58,9 @@ class SaveInParts {
   internal::JobProcesses* job_ = nullptr;  // since begin(): of the caller's thread; write() may run on another one
   bool one_host_ = true;                   // since begin(): all processes are on this host
   int64_t bytes_ = 0;                      // bytes that write() has written
-  std::optional<Error> error_;             // error of write()
-  std::vector<std::string> reports_;       // since join(): of all processes
+  double copy_seconds_ = 0;
+  std::optional<Error> error_;        // error of write()
+  std::vector<std::string> reports_;  // since join(): of all processes
 };
 
 }  // namespace weft
