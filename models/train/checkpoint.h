@@ -54,8 +54,8 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
                             const AboutRun& about = {});
 
-/// Begins the same, and returns while threads write (models/save/async.h). The values are those of the call. The save's
-/// note() is the error of removing old checkpoints. `lock` must outlive the save.
+/// Begins the same, and returns while a thread of each process writes the values of the call (models/save/async.h).
+/// note() of the save is the error of removing old checkpoints. `lock` must outlive the save.
 std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
                                             const AboutRun& about = {}, AsyncSave::Pace pace = AsyncSave::Pace::kYield);
