@@ -19,8 +19,8 @@ class ThreadPool;
 
 class AsyncSave {
  public:
-  /// Called in the first process when the files have their names, on its thread. Returns a sentence about what has failed
-  /// afterwards; "": nothing.
+  /// Called in the first process when the files have their names, on its thread. Returns a sentence about work after the
+  /// save that has failed; "": none.
   using Finish = std::function<std::string()>;
   /// kYield: the thread uses one core, and yields it and the disk to the program, until the program waits for it.
   /// kFull: it uses the pool of the program's thread, which waits at once.
@@ -60,17 +60,17 @@ class AsyncSave {
   const Finish finish_;
   internal::JobProcesses* const job_;
   const bool first_;
-  const int nice_;    // of the program's thread
-  ThreadPool* pool_;  // with kFull
+  const int nice_;          // the priority of the program's thread
+  ThreadPool* const pool_;  // null with kYield
   Next next_ = Next::kCommit;
   std::string note_;
-  std::optional<Error> error_;  // of commit()
+  std::optional<Error> error_;  // error of commit()
   double seconds_ = 0;
   std::thread thread_;
   std::atomic<bool> busy_ = false;
   Mutex mutex_;
-  int id_ WEFT_GUARDED_BY(mutex_) = 0;               // of the thread in the kernel, while it is at work
-  bool waited_for_ WEFT_GUARDED_BY(mutex_) = false;  // by the program
+  int id_ WEFT_GUARDED_BY(mutex_) = 0;               // the kernel's number of the thread, while it is at work
+  bool waited_for_ WEFT_GUARDED_BY(mutex_) = false;  // the program waits
 };
 
 /// Calls begin(), and returns when the save is complete: the sentence from `finish`, or throws its error. A collective.

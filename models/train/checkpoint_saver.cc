@@ -11,7 +11,7 @@
 namespace weft::train {
 
 double best_interval(double stall, double writing, double mtbf) {
-  constexpr double kSlower = 0.1;  // of the time of a step, at most, while a thread writes
+  constexpr double kSlower = 0.1;  // a step may take this share longer while a thread writes
   return std::max(std::sqrt(2 * (stall + kSlower * writing) * mtbf), writing);
 }
 

@@ -60,7 +60,7 @@ class CheckpointSaver {
   const double mtbf_;  // seconds
   std::optional<io::FileLock> lock_;
   std::unique_ptr<AsyncSave> save_;  // the save that is being written
-  int64_t step_ = -1;                // of save_
+  int64_t step_ = -1;                // the step of save_
   int64_t saved_ = -1;
   bool last_ = false;     // a failed save ends the run
   double stall_ = 0;      // seconds that the run has waited for save_
