@@ -251,6 +251,12 @@ std::vector<std::string> Processes::on_all(const std::string& what, const std::f
   return all;
 }
 
+bool Processes::any(const std::string& what, bool mine) {
+  uint8_t word = mine;
+  collective(what, [&] { max({&word, kUInt8, {1}, {1}}); });
+  return word != 0;
+}
+
 // All processes get this error. A process that ends first would hide it from the others.
 void Processes::fail_on_all(const Error& cause) {
   try {

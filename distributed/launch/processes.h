@@ -55,6 +55,7 @@ class Processes final : public weft::internal::JobProcesses {
   // JobProcesses; collective()s.
   void on_first(const std::string& what, const std::function<void()>& fn) override;
   std::vector<std::string> on_all(const std::string& what, const std::function<std::string()>& fn) override;
+  bool any(const std::string& what, bool mine) override;
   void check_equal(const std::string& what, const Facts& mine, const std::string& need) override;
   /// Calls fn, whose collectives all processes must start. If one does not, the errors and the diagnosis of the flight
   /// records say where this process called `what`, such as "reading the sharded parameter 'w'".

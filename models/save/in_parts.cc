@@ -1,9 +1,12 @@
 #include "models/save/in_parts.h"
 
+#include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <set>
 
-#include "framework/dispatch/rank/first_process.h"
-#include "framework/dispatch/rank/flight.h"
+#include "framework/base/mutex.h"
+#include "framework/dispatch/device/host_read.h"
 #include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/stored_value.h"
@@ -15,6 +18,37 @@
 namespace weft {
 
 using internal::JobProcesses;
+
+namespace {
+
+// The paths that saves of this process write. If two saves had one path, the older values could replace the newer ones.
+struct PathsInUse {
+  Mutex mutex;
+  std::set<std::string> paths WEFT_GUARDED_BY(mutex);
+};
+PathsInUse& in_use() {
+  static auto* const p = new PathsInUse;
+  return *p;
+}
+
+class PathInUse {
+ public:
+  explicit PathInUse(const std::string& path) : path_(std::filesystem::absolute(path).lexically_normal().string()) {
+    MutexLock lock(in_use().mutex);
+    WEFT_CHECK_AS(kFailedPrecondition, in_use().paths.insert(path_).second, path,
+                  ": an earlier save is writing this file; need its end: wait() of its handle");
+  }
+  PathInUse(const PathInUse&) = delete;
+  ~PathInUse() {
+    MutexLock lock(in_use().mutex);
+    in_use().paths.erase(path_);
+  }
+
+ private:
+  const std::string path_;
+};
+
+}  // namespace
 
 // The files of one call of add().
 struct SaveInParts::Files {
@@ -30,10 +64,12 @@ struct SaveInParts::Files {
 
   // Since begin().
   std::optional<io::SafetensorsLayout> layout;
+  std::optional<PathInUse> in_use;              // in the first process
   std::unique_ptr<io::SafetensorsFiles> files;  // in the first process
   std::vector<std::string> paths;
-  std::vector<Tensor> held;
-  std::vector<io::TensorPiece> pieces;  // of `held`
+  std::vector<Tensor> held;             // until read() is called
+  HostRead reads;                       // the same values on the host
+  std::vector<io::TensorPiece> pieces;  // `reads` has their memory
 
   // Since write().
   std::vector<uint32_t> shares;
@@ -42,10 +78,11 @@ struct SaveInParts::Files {
     const TensorType need{layout->tensors()[tensor].info.dtype, value.device(), part.shape()};
     WEFT_BUG_IF(value.type() != need, "the part of '", layout->tensors()[tensor].info.name, "' to save is ",
                 value.type(), "; need ", need);
-    const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
-    held.push_back((on_host ? value : value.to(Device::cpu())).contiguous());
-    pieces.push_back({tensor, part, held.back().view_for_kernel().data});
+    held.push_back(value.contiguous());
+    pieces.push_back({tensor, part, nullptr});
   }
+  // Queues the copies of a device, which then may write its own memory again. `reads` holds values on the host.
+  void read() { reads = HostRead(std::exchange(held, {})); }
 };
 
 namespace {
@@ -99,9 +136,9 @@ void SaveInParts::add(const std::string& path, const std::map<std::string, Tenso
 // A value that is not sharded is the first process's, as the decisions of a program are. The first of n ranks with
 // equal shards writes the first n-th of all bytes, and so on, so each has an equal part. Returns the facts that must be
 // equal in all processes of a job.
-JobProcesses::Facts SaveInParts::hold_values() {
+JobProcesses::Facts SaveInParts::hold_values(Copies copies) {
   NoGrad guard;
-  const bool first = is_first(internal::job_processes());
+  const bool first = is_first(job_);
   JobProcesses::Facts facts;
   int64_t total = 0, before = 0;
   std::vector<std::pair<std::string, CellHandle>> cells;
@@ -149,36 +186,40 @@ JobProcesses::Facts SaveInParts::hold_values() {
       else if (first)
         f->hold(i, TensorPart::all(info.shape), whole);
     }
+    f->read();
+    if (copies == Copies::kWaited) f->reads.wait();
   }
   return facts;
 }
 
-void SaveInParts::begin(const std::function<std::string()>& folder) {
-  JobProcesses* const job = internal::job_processes();
+void SaveInParts::begin(const std::function<std::string()>& folder, Copies copies) {
+  job_ = internal::job_processes();
+  one_host_ = !job_ || job_->on_one_host();
   JobProcesses::Facts facts;
   const auto make = [&] {
     try {
       const internal::NoOrigin within;  // the place is appended once
-      facts = hold_values();
+      facts = hold_values(copies);
     } catch (const Error& e) {
       internal::fail(e.code(), before_ + e.what());
     }
     std::string paths;  // each ends with a zero byte
-    if (!is_first(job)) return paths;
+    if (!is_first(job_)) return paths;
     const std::string in = folder();
     for (const auto& f : all_) {
+      f->in_use.emplace(in.empty() ? f->path : in + "/" + f->path);
       f->files = std::make_unique<io::SafetensorsFiles>(*f->layout, in);
       for (const std::string& path : f->files->paths()) paths.append(path).push_back('\0');
     }
     return paths;
   };
-  const std::string paths = job ? job->on_all(what_, make)[0] : make();
-  if (job) {
+  const std::string paths = job_ ? job_->on_all(what_, make)[0] : make();
+  if (job_) {
     // Metadata, sizes of files, and the ends of long names, which the other facts lack.
     for (const auto& f : all_)
       facts.emplace_back(str_cat("the layout of ", io::base_name(f->path)), fingerprint(*f->layout));
-    job->check_equal(what_, facts,
-                     "the same tensors and metadata, with the same types and placement, in all processes");
+    job_->check_equal(what_, facts,
+                      "the same tensors and metadata, with the same types and placement, in all processes");
   }
   size_t at = 0;
   for (const auto& f : all_)
@@ -189,24 +230,26 @@ void SaveInParts::begin(const std::function<std::string()>& folder) {
 }
 
 void SaveInParts::write() noexcept {
-  const JobProcesses* const job = internal::job_processes();
   try {
-    const flight::HostPhase phase(flight::Phase::kCheckpoint);  // a diagnosis sees a slow writer
     for (const auto& f : all_) {
-      f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), !job || job->on_one_host());
-      for (const Tensor& t : f->held) bytes_ += t.type().nbytes();
+      const auto begin = std::chrono::steady_clock::now();
+      const std::vector<Tensor>& values = f->reads.wait();
+      copy_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      for (size_t i = 0; i < values.size(); ++i) f->pieces[i].data = values[i].view_for_kernel().data;
+      f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), one_host_);
+      for (const Tensor& t : values) bytes_ += t.type().nbytes();
     }
   } catch (const Error& e) {
     error_ = e;
   } catch (const std::exception& e) {
     error_ = Error(Code::kInternal, e.what());
   }
-  for (const auto& f : all_) f->held.clear();
+  for (const auto& f : all_) f->reads = {};
 }
 
 // The bytes of this process, and the shares that are not 0 with the numbers of their blocks.
 std::string SaveInParts::report() const {
-  if (error_) throw *error_;
+  if (error_) internal::fail(error_->code(), error_->what());
   std::string text;
   append(text, bytes_);
   uint32_t block = 0;
@@ -218,30 +261,29 @@ std::string SaveInParts::report() const {
   return text;
 }
 
-void SaveInParts::commit(const std::function<void()>& finish) {
-  JobProcesses* const job = internal::job_processes();
-  const std::vector<std::string> reports = job ? job->on_all(what_, [&] { return report(); }) : std::vector{report()};
-  internal::on_first_process(what_, [&] {
-    std::vector<uint32_t> shares;
-    int64_t missing = 0;  // bytes that no process has written
-    for (const auto& f : all_) {
-      shares.resize(shares.size() + f->layout->blocks());
-      for (const auto& t : f->layout->tensors()) missing += t.info.nbytes();
-    }
-    for (const std::string& text : reports) {
-      missing -= number_at<int64_t>(text, 0);
-      for (size_t at = sizeof missing; at < text.size(); at += 8)
-        shares[number_at<uint32_t>(text, at)] ^= number_at<uint32_t>(text, at + 4);
-    }
-    WEFT_BUG_IF(missing != 0, all_[0]->path, ": the processes have written ", -missing,
-                " bytes more than the tensors have");
-    auto next = shares.begin();
-    for (const auto& f : all_) {
-      const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f->layout->blocks()));
-      f->files->commit({begin, next});
-    }
-    if (finish) finish();
-  });
+void SaveInParts::join() {
+  reports_ = job_ ? job_->on_all(what_, [&] { return report(); }) : std::vector{report()};
+}
+
+void SaveInParts::name_files() {
+  std::vector<uint32_t> shares;
+  int64_t missing = 0;  // bytes that no process has written
+  for (const auto& f : all_) {
+    shares.resize(shares.size() + f->layout->blocks());
+    for (const auto& t : f->layout->tensors()) missing += t.info.nbytes();
+  }
+  for (const std::string& text : reports_) {
+    missing -= number_at<int64_t>(text, 0);
+    for (size_t at = sizeof missing; at < text.size(); at += 8)
+      shares[number_at<uint32_t>(text, at)] ^= number_at<uint32_t>(text, at + 4);
+  }
+  WEFT_BUG_IF(missing != 0, all_[0]->path, ": the processes have written ", -missing,
+              " bytes more than the tensors have");
+  auto next = shares.begin();
+  for (const auto& f : all_) {
+    const auto begin = std::exchange(next, next + static_cast<ptrdiff_t>(f->layout->blocks()));
+    f->files->commit({begin, next});
+  }
 }
 
 }  // namespace weft

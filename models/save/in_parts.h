@@ -1,8 +1,9 @@
 // SaveInParts: the processes of a job write one set of safetensors files together. Each writes the bytes of its own
 // shards, so none has more than these in memory. The files have the bytes that one device writes.
 //
-// begin() and commit() are collectives: every process calls them, also one whose part has failed, and all throw the
-// same error. Between them, write() may run on another thread, because it holds the values.
+// begin() and join() are collectives: every process calls them, also one whose part has failed, and all throw the same
+// error. The work on files after each of them may run on another thread, because the values are held. AsyncSave
+// (async.h) makes these calls.
 #pragma once
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/rank/first_process.h"
 #include "framework/io/safetensors_parts.h"
 
 namespace weft {
@@ -27,24 +29,38 @@ class SaveInParts {
   void add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
+  /// Values of a device: have arrived on the host when begin() returns, so its errors come before a file is made; or are
+  /// queued for a copy, in the order of the device's work.
+  enum class Copies : uint8_t { kWaited, kQueued };
   /// Holds the values, so later steps write to other memory, and makes the files under temporary names. `folder` is
   /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or
-  /// metadata are an error.
-  void begin(const std::function<std::string()>& folder);
-  /// Writes the part of this process to disk, and drops the values. commit() throws its errors.
+  /// metadata are an error, and so is a file that another SaveInParts writes.
+  void begin(const std::function<std::string()>& folder, Copies copies = Copies::kWaited);
+  /// Writes the part of this process to disk, and drops the values. join() throws its errors. On any thread.
   void write() noexcept;
-  /// Gives the files their names when all parts are written, then calls `finish` in the first process.
-  void commit(const std::function<void()>& finish = {});
+  /// Sends the checksums of all parts to the first process, when all parts are written.
+  void join();
+  /// Gives the files their names. In the first process, after join(), on any thread.
+  void name_files();
+  /// Since write(): seconds until the queued copies of devices had arrived, which delay the devices as much at most.
+  double copy_seconds() const { return copy_seconds_; }
+  const std::string& what() const { return what_; }
+  /// Since begin(): the job, or null.
+  internal::JobProcesses* job() const { return job_; }
 
  private:
   struct Files;
-  std::vector<std::pair<std::string, std::string>> hold_values();
+  std::vector<std::pair<std::string, std::string>> hold_values(Copies copies);
   std::string report() const;
 
   const std::string what_, before_;
   std::vector<std::unique_ptr<Files>> all_;
-  int64_t bytes_ = 0;           // bytes that write() has written
-  std::optional<Error> error_;  // error of write()
+  internal::JobProcesses* job_ = nullptr;  // since begin(): of the caller's thread; write() may run on another one
+  bool one_host_ = true;                   // since begin(): all processes are on this host
+  int64_t bytes_ = 0;                      // bytes that write() has written
+  double copy_seconds_ = 0;
+  std::optional<Error> error_;        // error of write()
+  std::vector<std::string> reports_;  // since join(): of all processes
 };
 
 }  // namespace weft

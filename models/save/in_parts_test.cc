@@ -10,6 +10,7 @@
 #include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/state/stored_value.h"
 #include "framework/io/file.h"
+#include "models/save/async.h"
 #include "models/save/save.h"
 #include "ops/core/core.h"
 
@@ -33,6 +34,10 @@ class Member final : public internal::JobProcesses {
     });
   }
   std::vector<std::string> on_all(const std::string& what, const std::function<std::string()>& fn) override;
+  bool any(const std::string& what, bool mine) override {
+    const auto all = on_all(what, [&] { return std::string(mine, 'x'); });
+    return std::any_of(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+  }
   void check_equal(const std::string& what, const Facts& mine, const std::string& need) override;
 
  private:
@@ -119,11 +124,9 @@ Parameter whole_in(int owner, const Tensor& whole, int p) {
 using Cells = std::vector<std::pair<std::string, CellHandle>>;
 
 void save_cells(const Cells& cells, const std::string& path) {
-  SaveInParts file("save", "save: ");
-  file.add(path, cells, {{"format", "pt"}});
-  file.begin([] { return std::string(); });
-  file.write();
-  file.commit();
+  auto file = std::make_unique<SaveInParts>("save", "save: ");
+  file->add(path, cells, {{"format", "pt"}});
+  save_now(std::move(file), [] { return std::string(); });
 }
 
 class InParts : public ::testing::Test {
@@ -198,13 +201,11 @@ TEST_F(InParts, SeveralFilesAndTheirIndexAreThoseOfOneProcess) {
     ThreadJob job(n);
     job.one_host = one_host;
     const auto errors = job.run([&](int p) {
-      SaveInParts files("save", "save: ");
-      files.add("m.safetensors", Cells{{"a", sharded(a, p, n)}, {"b", sharded(b, p, n)}, {"c", sharded(c, p, n)}},
-                {{"format", "pt"}}, 400);
-      files.add("more.safetensors", Cells{{"c", sharded(c, p, n)}});
-      files.begin([&] { return folder; });
-      files.write();
-      files.commit();
+      auto files = std::make_unique<SaveInParts>("save", "save: ");
+      files->add("m.safetensors", Cells{{"a", sharded(a, p, n)}, {"b", sharded(b, p, n)}, {"c", sharded(c, p, n)}},
+                 {{"format", "pt"}}, 400);
+      files->add("more.safetensors", Cells{{"c", sharded(c, p, n)}});
+      save_now(std::move(files), [&] { return folder; });
     });
     EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(n)));
     std::map<std::string, std::string> texts;
@@ -223,11 +224,9 @@ TEST_F(InParts, SeveralFilesAndTheirIndexAreThoseOfOneProcess) {
 TEST_F(InParts, ProcessesWithDifferentLayoutsAreRefused) {
   const auto with = [&](const std::function<void(SaveInParts&, const Cells&, bool other)>& add) {
     return ThreadJob(2).run([&](int p) {
-      SaveInParts file("save", "save: ");
-      add(file, {{"w", sharded(ones({4, 2}), p, 2)}, {"v", sharded(ones({4, 2}), p, 2)}}, p == 1);
-      file.begin([] { return std::string(); });
-      file.write();
-      file.commit();
+      auto file = std::make_unique<SaveInParts>("save", "save: ");
+      add(*file, {{"w", sharded(ones({4, 2}), p, 2)}, {"v", sharded(ones({4, 2}), p, 2)}}, p == 1);
+      save_now(std::move(file), [] { return std::string(); });
     });
   };
   const std::string need = "different: need the same tensors and metadata";
@@ -276,6 +275,53 @@ TEST_F(InParts, AnErrorOfOneProcessIsTheErrorOfAll) {
   expect_failure(save_with([](Rows&, Cell&) {}, folder_ + "/none/m.safetensors"), "No such file or directory");
 }
 
+// A disk that is slow in one process, an error of one process, and processes that end early: all agree.
+TEST_F(InParts, AsynchronousSavesAreThoseOfAllProcesses) {
+  const Tensor w = arange(70).to(kFloat32).reshape({7, 10});
+  const auto save_w = [&](int p, int n, const std::string& path) {
+    auto parts = std::make_unique<SaveInParts>("save_async", "save_async: ");
+    parts->add(path, Cells{{"w", sharded(w, p, n)}}, {{"format", "pt"}});
+    parts->begin([] { return std::string(); });
+    return std::make_unique<AsyncSave>(std::move(parts), [&] { return "after " + io::read_file(path).substr(8, 3); });
+  };
+  save_cells({{"w", Buffer(w)}}, path_);
+  const std::string want = io::read_file(path_), other = folder_ + "/other.safetensors";
+  for (int n = 1; n <= 3; ++n) {
+    ThreadJob job(n);
+    const auto errors = job.run([&](int p) {
+      const auto save = save_w(p, n, other);
+      save->wait();
+      EXPECT_TRUE(save->complete());
+      EXPECT_EQ(save->note(), "after " + want.substr(8, 3));  // all have the first process's
+      EXPECT_GT(save->seconds(), 0);
+      EXPECT_TRUE(io::read_file(other) == want);
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(n)));
+    io::remove_all(other);
+  }
+  // Step by step, as a trainer calls it.
+  ThreadJob(2).run([&](int p) {
+    const auto save = save_w(p, 2, other);
+    while (!save->complete())
+      if (!me->any("", save->busy())) save->advance();
+    EXPECT_TRUE(io::read_file(other) == want);
+  });
+  const auto errors = ThreadJob(2).run([&](int p) {
+    auto parts = std::make_unique<SaveInParts>("save_async", "save_async: ");
+    const Parameter cell = sharded(w, p, 2);
+    if (p == 1) static_cast<Rows&>(*cell.cell().remote).own.parts.clear();
+    parts->add(other + "2", Cells{{"w", cell}});
+    parts->begin([] { return std::string(); });
+    AsyncSave(std::move(parts)).wait();
+  });
+  for (const std::string& e : errors) expect_has(e, "the processes have written -");
+  ::testing::internal::CaptureStderr();
+  ThreadJob(2).run([&](int p) { save_w(p, 2, other + "3"); });
+  expect_has(::testing::internal::GetCapturedStderr(),
+             "save_async: the files may be missing, because the program did not call wait()");
+  EXPECT_EQ(io::list_folder(folder_).size(), 2u);
+}
+
 // A step that writes the cell in between does not change what is saved.
 TEST_F(InParts, ValuesAreThoseOfTheBegin) {
   const Parameter w(ones({4}), "w");
@@ -285,9 +331,8 @@ TEST_F(InParts, ValuesAreThoseOfTheBegin) {
   w.set(zeros({4}));
   std::thread([&] { file.write(); }).join();
   EXPECT_FALSE(io::exists(folder_ + "/w.safetensors"));
-  bool finished = false;
-  file.commit([&] { finished = io::exists(folder_ + "/w.safetensors"); });
-  EXPECT_TRUE(finished);
+  file.join();
+  file.name_files();
   EXPECT_EQ(load(folder_ + "/w.safetensors").at("w").to_vector<float>(), std::vector<float>(4, 1));
 }
 

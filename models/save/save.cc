@@ -6,6 +6,7 @@
 #include "framework/dispatch/state/generator_state.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/io/safetensors.h"
+#include "models/save/async.h"
 #include "models/save/in_parts.h"
 #include "ops/core/creation.h"
 
@@ -31,47 +32,74 @@ void with_path(const std::string& path, const F& fn) {
   }
 }
 
-// Saves cells or tensors in one file.
-template <class Values>
-void save_file(const Values& values, const std::string& path) {
-  SaveInParts file("save", "save: ");
-  file.add(path, values, {{"format", "pt"}});
-  file.begin([] { return std::string(); });
-  file.write();
-  file.commit();
+using Cells = std::vector<std::pair<std::string, CellHandle>>;
+
+// The tensors to save, in the order of state_dict().
+const nn::StateDict& contents(const nn::StateDict& values, const char* op, SaveLoc loc) {
+  for (const auto& [name, value] : values)
+    if (value.defined()) require_concrete(value, op, loc);
+  return values;
+}
+template <class Owner>
+Cells contents(const Owner& owner, const char*, SaveLoc) {
+  Cells cells = owner.named_cells();
+  std::sort(cells.begin(), cells.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return cells;
 }
 
-// Saves cells by their names, in the order of state_dict().
-void save_cells(std::vector<std::pair<std::string, CellHandle>> cells, const std::string& path) {
-  std::sort(cells.begin(), cells.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  save_file(cells, path);
+template <class T>
+std::unique_ptr<SaveInParts> parts_of(const T& values, const std::string& path, const char* op, SaveLoc loc) {
+  check_outside(op);
+  auto file = std::make_unique<SaveInParts>(op, str_cat(op, ": "));
+  file->add(path, contents(values, op, loc), {{"format", "pt"}});
+  return file;
+}
+
+template <class T>
+void save_to(const T& values, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  save_now(parts_of(values, path, "save", loc), [] { return std::string(); });
+}
+
+template <class T>
+PendingSave begin_save_to(const T& values, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  auto file = parts_of(values, path, "save_async", loc);
+  file->begin([] { return std::string(); }, SaveInParts::Copies::kQueued);
+  return PendingSave(std::make_unique<AsyncSave>(std::move(file)), loc);
 }
 
 }  // namespace
 
-void save(const nn::StateDict& values, const std::string& path, SaveLoc loc) {
-  LineScope line(loc);
-  check_outside("save");
-  for (const auto& [name, value] : values)
-    if (value.defined()) require_concrete(value, "save", loc);
-  save_file(values, path);
-}
-void save(const nn::Module& model, const std::string& path, SaveLoc loc) {
-  LineScope line(loc);
-  check_outside("save");
-  save_cells(model.named_cells(), path);
-}
-void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc) {
-  LineScope line(loc);
-  check_outside("save");
-  save_cells(optimizer.named_cells(), path);
-}
+void save(const nn::StateDict& values, const std::string& path, SaveLoc loc) { save_to(values, path, loc); }
+void save(const nn::Module& model, const std::string& path, SaveLoc loc) { save_to(model, path, loc); }
+void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc) { save_to(optimizer, path, loc); }
 void save(const Generator& generator, const std::string& path, SaveLoc loc) {
   LineScope line(loc);
   check_outside("save");
   const Tensor outside = full({}, internal::random_ops_outside(), {.dtype = kInt64});
   save(nn::StateDict{{"seed", generator.seed.value()}, {"step", generator.step.value()}, {"outside", outside}}, path,
        loc);
+}
+
+PendingSave save_async(const nn::StateDict& values, const std::string& path, SaveLoc loc) {
+  return begin_save_to(values, path, loc);
+}
+PendingSave save_async(const nn::Module& model, const std::string& path, SaveLoc loc) {
+  return begin_save_to(model, path, loc);
+}
+PendingSave save_async(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc) {
+  return begin_save_to(optimizer, path, loc);
+}
+
+PendingSave::PendingSave(std::unique_ptr<AsyncSave> save, SaveLoc loc) : save_(std::move(save)), loc_(loc) {}
+PendingSave::PendingSave(PendingSave&&) noexcept = default;
+PendingSave& PendingSave::operator=(PendingSave&&) noexcept = default;
+PendingSave::~PendingSave() = default;
+bool PendingSave::done() const { return !save_->busy(); }
+void PendingSave::wait() {
+  LineScope line(loc_);
+  save_->wait();
 }
 
 nn::StateDict load(const std::string& path, SaveLoc loc) {

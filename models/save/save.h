@@ -6,6 +6,7 @@
 // the first one the values that are not sharded. When save() returns, the file is complete for all, or its one error is
 // thrown in all.
 #pragma once
+#include <memory>
 #include <source_location>
 #include <string>
 
@@ -30,6 +31,39 @@ void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc lo
 /// Saves the seed, the step and the count of random ops outside compiled functions. After load() the random numbers
 /// continue.
 void save(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());
+
+class AsyncSave;
+
+/// A save whose file a thread writes while the program goes on.
+class PendingSave {
+ public:
+  PendingSave(std::unique_ptr<AsyncSave> save, SaveLoc loc);
+  PendingSave(PendingSave&&) noexcept;
+  PendingSave& operator=(PendingSave&&) noexcept;
+  /// Waits for the thread; an error becomes a warning. In a job, without wait() before, the file may be missing.
+  ~PendingSave();
+  /// Whether the thread of this process has nothing left to write.
+  bool done() const;
+  /// Returns when the file is complete, or throws the error of the save. In a job it is a collective.
+  void wait();
+
+ private:
+  std::unique_ptr<AsyncSave> save_;
+  SaveLoc loc_;
+};
+
+/// Saves values as they are now, as save() does, but returns before they are written. Steps that follow write to other
+/// memory, so until the end of the save the values need memory a second time. Values of a GPU are copied to the host
+/// before the next step. A second save to `path` meanwhile is an error.
+///   PendingSave saved = save_async(model, "model.safetensors");
+///   ...                                                            // steps
+///   saved.wait();
+[[nodiscard]] PendingSave save_async(const nn::StateDict& values, const std::string& path,
+                                     SaveLoc loc = SaveLoc::current());
+[[nodiscard]] PendingSave save_async(const nn::Module& model, const std::string& path,
+                                     SaveLoc loc = SaveLoc::current());
+[[nodiscard]] PendingSave save_async(const optim::Optimizer& optimizer, const std::string& path,
+                                     SaveLoc loc = SaveLoc::current());
 
 /// The tensors of a .safetensors file, of an index file, or of a folder of them, on the CPU.
 nn::StateDict load(const std::string& path, SaveLoc loc = SaveLoc::current());

@@ -1,6 +1,7 @@
 // A training run that saves a checkpoint after each step is killed at random instants, and its file operations fail one
 // by one. Each time, the remaining checkpoints are complete and have the bits of an undisturbed run, no step is lost,
-// and the run can be resumed. --kills=N and --faults=N set the numbers of kills and faults; --seed=S selects others.
+// and the run can be resumed. The same while checkpoints are written asynchronously; and a signal that comes meanwhile.
+// --kills=N and --faults=N set the numbers of kills and faults; --seed=S selects others.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,11 +11,13 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <regex>
 #include <thread>
 
+#include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/testing/faults.h"
 #include "models/gpt/model.h"
@@ -37,9 +40,21 @@ const nn::ModelFamily& tiny_family() {
   return family;
 }
 
-/// main() of a child: crash_test train FOLDER AT FAULT FLAGS...
+/// main() of a child: crash_test train FOLDER AT FAULT FLAGS... If its call is held, the child makes the file FOLDER/held.
+/// If FOLDER/wait exists, the call goes on after a signal, and then the child removes FOLDER/wait.
 int run_child(int argc, char** argv) {
-  io::testing::set_fault(argv[2], std::atoll(argv[3]), static_cast<Fault>(std::atoi(argv[4])));
+  const std::string folder = argv[2];
+  const auto fault = static_cast<Fault>(std::atoi(argv[4]));
+  io::testing::set_fault(folder, std::atoll(argv[3]), fault);
+  if (fault == Fault::kHold)
+    std::thread([folder] {
+      io::testing::wait_for_hold();
+      io::write_file_atomic(folder + "held", "");
+      while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!io::exists(folder + "wait")) return;
+      io::testing::release();
+      io::remove_all(folder + "wait");
+    }).detach();
   argv[4] = argv[0];
   const int code = train::train_main(argc - 4, argv + 4, tiny_family());
   std::printf("calls %ld\n", io::testing::total_calls());
@@ -52,7 +67,8 @@ struct Outcome {
   std::string out, err;
 };
 
-class Crash : public ::testing::Test {
+// With the parameter true, checkpoints are written asynchronously.
+class Crash : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     root_ = io::testing::fast_folder();
@@ -63,9 +79,10 @@ class Crash : public ::testing::Test {
   }
   void TearDown() override { io::remove_all(root_); }
 
-  /// Trains in root_/NAME until the end, a fault, or SIGKILL after `seconds`.
+  /// Trains in root_/NAME until the end, a fault, or SIGKILL after `seconds`. `watch` is called again and again with the
+  /// child and the seconds that have passed.
   Outcome run(const std::string& name, const std::vector<std::string>& more, double seconds = 1e9, int64_t at = -1,
-              Fault fault = Fault::kKill) {
+              Fault fault = Fault::kKill, const std::function<void(pid_t, double)>& watch = {}) {
     const std::string dir = root_ + "/" + name;
     std::vector<std::string> args = {"crash_test",
                                      "train",
@@ -103,6 +120,7 @@ class Crash : public ::testing::Test {
     int status = 0;
     while (::waitpid(child, &status, WNOHANG) == 0) {
       if (passed() > seconds) ::kill(child, SIGKILL);
+      if (watch) watch(child, passed());
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
     EXPECT_TRUE(WIFEXITED(status) || WTERMSIG(status) == SIGKILL) << "signal " << WTERMSIG(status);
@@ -163,9 +181,9 @@ class Crash : public ::testing::Test {
   int64_t calls_ = 0;   // calls of the whole run that change files
 };
 
-TEST_F(Crash, KilledAtRandomInstants) {
+TEST_P(Crash, KilledAtRandomInstants) {
   steps_ = 300;  // more than half of the time
-  const std::vector<std::string> flags = {"--keep=2"};
+  const std::vector<std::string> flags = {"--keep=2", str_cat("--checkpoint_async=", GetParam())};
   ASSERT_NO_FATAL_FAILURE(run_whole({}));  // compiles the kernels
   io::remove_all(root_ + "/whole");
   ASSERT_NO_FATAL_FAILURE(run_whole({}));
@@ -194,9 +212,10 @@ TEST_F(Crash, KilledAtRandomInstants) {
   std::printf("%ld kills within %.3g s each, %ld steps, %ld whole runs\n", g_kills, seconds_, steps, ends + 1);
 }
 
-TEST_F(Crash, FileOperationsFail) {
+TEST_P(Crash, FileOperationsFail) {
   steps_ = 20;
-  const std::vector<std::string> flags = {"--keep=1", "--dtype=f16"};
+  const std::vector<std::string> flags = {"--keep=1", "--dtype=f16", "--checkpoint_errors=stop",
+                                          str_cat("--checkpoint_async=", GetParam())};
   ASSERT_NO_FATAL_FAILURE(run_whole({"--dtype=f16"}));
   // Each fault at each call of about two checkpoints in the middle of the run.
   const int64_t per_step = calls_ / steps_, first = 10 * per_step,
@@ -227,6 +246,53 @@ TEST_F(Crash, FileOperationsFail) {
   }
   std::printf("%ld killed, %ld failed, of %ld possible\n", killed, failed, all);
 }
+
+INSTANTIATE_TEST_SUITE_P(Saves, Crash, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "asynchronous" : "blocking"; });
+
+using CrashBySignal = Crash;
+
+// The save of step 10 is held when SIGTERM comes. After the first signal the run waits for the save, and makes the last
+// one; after a second signal, more than a second later, the save of step 5 is the newest. A signal is repeated until the
+// process reacts.
+TEST_P(CrashBySignal, ASignalWaitsForTheSaveAndASecondOneDoesNot) {
+  const bool goes_on = GetParam();
+  const auto flags = [](int64_t steps) {
+    return std::vector<std::string>{"--checkpoint_async", "--checkpoint_every=5", str_cat("--steps=", steps)};
+  };
+  int64_t calls[2];  // of runs of 5 and 10 steps
+  for (const int i : {0, 1}) {
+    const std::string out = run(str_cat("calls", i), flags(5 * i + 5)).out;
+    calls[i] = std::stoll(out.substr(out.rfind("calls ") + 6));
+  }
+  const std::string dir = root_ + "/held", steps = dir + "/steps";
+  io::make_folders(dir);
+  if (goes_on) io::write_file_atomic(dir + "/wait", "");
+  double last = 0;
+  const Outcome o =
+      run("held", flags(1000000), 1e9, (calls[0] + calls[1]) / 2, Fault::kHold, [&](pid_t child, double now) {
+        const bool held = io::exists(dir + "/held") && (!goes_on || io::exists(dir + "/wait"));
+        if (!held || now - last < 0.1) return;
+        ::kill(child, SIGTERM);
+        last = now;
+      });
+  EXPECT_EQ(o.code, 143) << o.err;
+  const int64_t newest = train::read_state(train::latest_checkpoint(steps)).step;
+  if (goes_on) {
+    EXPECT_GE(newest, 10);
+    EXPECT_TRUE(io::exists(steps + "/step_10/state.json"));
+    EXPECT_NE(o.out.find(str_cat("interrupted after step ", newest, "; go on with --resume")), o.out.npos) << o.out;
+  } else {
+    EXPECT_EQ(newest, 5);
+  }
+  const Outcome again = run("held", flags(newest + 1));
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(train::read_state(train::latest_checkpoint(steps)).step, newest + 1);
+  for (const std::string& name : io::list_folder(steps)) EXPECT_EQ(name.find(".tmp-"), name.npos) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Saves, CrashBySignal, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "once" : "twice"; });
 
 }  // namespace
 }  // namespace weft

@@ -155,30 +155,46 @@ void remove_old_checkpoints(const std::string& dir, int64_t newest, int64_t keep
 
 }  // namespace
 
-std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
-                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock, const AboutRun& about) {
+std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
+                                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock,
+                                            const AboutRun& about, AsyncSave::Pace pace) {
   constexpr int64_t kMostFile = int64_t{5} << 30;
   const std::string path = str_cat(dir, "/step_", state.step);
-  std::optional<io::AtomicFolder> folder;  // in the first process
-  SaveInParts tensors("saving a checkpoint", path + " was not written: ");
-  tensors.add("model.safetensors", model, {{"format", "pt"}}, kMostFile);
-  tensors.add("optimizer.safetensors", optimizer, {}, kMostFile);
-  tensors.begin([&] {
+  const auto folder = std::make_shared<std::optional<io::AtomicFolder>>();  // in the first process
+  auto tensors = std::make_unique<SaveInParts>("saving a checkpoint", path + " was not written: ");
+  tensors->add("model.safetensors", model, {{"format", "pt"}}, kMostFile);
+  tensors->add("optimizer.safetensors", optimizer, {}, kMostFile);
+  const auto begin = [&] {
     need_checkpoint_or_nothing(path);
     io::make_folders(dir);
     if (lock) lock->renew();
     io::remove_leftovers(dir);
-    return folder.emplace(path).folder();
-  });
-  tensors.write();
-  tensors.commit([&] {
-    write_about(*folder, state, about);
-    folder->commit();
-    folder.reset();
-    if (keep > 0 && lock) lock->renew();
-    if (keep > 0) remove_old_checkpoints(dir, state.step, keep);
-  });
-  return path;
+    return folder->emplace(path).folder();
+  };
+  using Copies = SaveInParts::Copies;
+  tensors->begin(begin, pace == AsyncSave::Pace::kFull ? Copies::kWaited : Copies::kQueued);
+  const auto finish = [=, step = state.step]() -> std::string {
+    write_about(**folder, state, about);
+    if (lock) lock->renew();
+    (*folder)->commit();
+    folder->reset();
+    try {
+      if (keep > 0 && lock) lock->renew();
+      if (keep > 0) remove_old_checkpoints(dir, step, keep);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  return std::make_unique<AsyncSave>(std::move(tensors), finish, pace);
+}
+
+std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
+                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock, const AboutRun& about) {
+  const auto save = begin_checkpoint(dir, state, model, optimizer, keep, lock, about, AsyncSave::Pace::kFull);
+  save->wait();
+  WEFT_CHECK_AS(kUnavailable, save->note().empty(), save->note());
+  return str_cat(dir, "/step_", state.step);
 }
 
 std::string latest_checkpoint(const std::string& dir) {

@@ -2,6 +2,7 @@
 // the folder gets its final name when it is complete. Its bytes do not depend on the mesh that wrote it.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "framework/dispatch/parameter.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
+#include "models/save/async.h"
 
 namespace weft::train {
 
@@ -51,6 +53,12 @@ struct AboutRun {
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
                             const AboutRun& about = {});
+
+/// Begins the same, and returns while a thread of each process writes the values of the call (models/save/async.h).
+/// note() of the save is the error of removing old checkpoints. `lock` must outlive the save.
+std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
+                                            const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
+                                            const AboutRun& about = {}, AsyncSave::Pace pace = AsyncSave::Pace::kYield);
 
 /// Throws if a file or folder step_N in `dir` that save_checkpoint() would replace is not a checkpoint, naming it and
 /// its missing file.

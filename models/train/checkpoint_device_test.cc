@@ -4,6 +4,7 @@
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/memory_target.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
+#include "framework/tensor/storage.h"
 #include "models/train/checkpoint.h"
 #include "ops/core/core.h"
 
@@ -28,6 +29,28 @@ TEST_F(CheckpointOnGpu, GoesThereAndBack) {
     EXPECT_EQ(read[0].second.value().to_vector<float>(), w.to_vector<float>());
     EXPECT_EQ(read[1].second.value().to_vector<float>(), b.to_vector<float>());
   }
+}
+
+TEST_F(CheckpointOnGpu, IsCopiedToTheHostBeforeTheNextStep) {
+  register_target(DeviceType::kCuda, &cuda::memory_target());
+  const std::string dir = ::testing::TempDir() + "/async";
+  const Parameter w(arange(6).to(kFloat32).to(Device::cuda()), "w");
+  const Allocator& memory = Allocator::of(Device::cuda());
+  const int64_t live = memory.stats().live;
+  const auto save = begin_checkpoint(dir, {.step = 4, .family = "gpt"}, {{"w", w}}, {}, 0);
+  EXPECT_EQ(memory.stats().live, live);
+  {
+    const Tensor value = w.value();  // and the cell: no holder keeps a step from writing in place
+    EXPECT_EQ(value.get().storage->use_count(), 1);
+    const Tensor next = full({6}, 7.0);
+    cuda::memory_target().copy(next.view_for_kernel(), Device::cpu(), value.view_for_kernel(), Device::cuda());
+  }
+  save->wait();
+  EXPECT_EQ(memory.stats().peak, live);
+  const Parameter read(zeros({6}), "w");
+  load_cells(open_tensors(dir + "/step_4", "model", {}), {{"w", read}});
+  EXPECT_EQ(read.value().to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(6, 7));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Each file operation of saving a checkpoint in turn fails, or is the last before the process is killed.
 // The folder then contains only complete checkpoints, the newest at least as new as before. The next save succeeds and
-// leaves no other files behind. The same with two processes, each of which writes its shards.
+// leaves no other files behind. The same with two processes, each of which writes its shards, and asynchronously.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using io::testing::Fault;
 
 // In a job of two processes, "w" has 20 ranges of an element in each process, and "w.m" is a copy in both.
-std::string save(const std::string& dir, int64_t step, int64_t keep, int64_t version = 0) {
+std::string save(const std::string& dir, int64_t step, int64_t keep, int64_t version = 0, bool async = false) {
   auto cell = [&](const char* name, int64_t salt) {
     std::vector<float> v;
     for (int64_t i = 0; i < 40; ++i) v.push_back(static_cast<float>(i * salt + 1000 * step + version));
@@ -40,8 +40,16 @@ std::string save(const std::string& dir, int64_t step, int64_t keep, int64_t ver
     }
     return std::pair(std::string(name), CellHandle(p));
   };
-  return save_checkpoint(dir, {.step = step, .samples = 4 * step, .family = "gpt"}, {cell("w", 2), cell("b", 3)},
-                         {cell("w.m", 5)}, keep);
+  const TrainState state{.step = step, .samples = 4 * step, .family = "gpt"};
+  const NamedCells model{cell("w", 2), cell("b", 3)}, optimizer{cell("w.m", 5)};
+  if (!async) return save_checkpoint(dir, state, model, optimizer, keep);
+  const auto saved = begin_checkpoint(dir, state, model, optimizer, keep);
+  for (const auto& cells : {model, optimizer})  // a step between the beginning and the end
+    for (const auto& [name, handle] : cells)
+      if (!handle.cell().remote) handle.set(Tensor::from_vector(std::vector<float>(40), {20, 2}));
+  saved->wait();
+  WEFT_CHECK(saved->note().empty(), saved->note());
+  return str_cat(dir, "/step_", step);
 }
 
 /// The files of a folder, by name.
@@ -63,6 +71,7 @@ struct Scenario {
   std::vector<std::string> after;
   bool exchange = true;  // the file system can exchange two names
   int processes = 1;
+  bool async = false;
 };
 
 void PrintTo(const Scenario& s, std::ostream* out) { *out << s.name; }
@@ -123,7 +132,7 @@ class CheckpointFaults : public ::testing::TestWithParam<Scenario> {
       try {
         if (s.processes > 1) join_job(store, p);
         io::testing::set_fault(p == faulty ? dir : "", at, fault);
-        save(dir, s.step, s.keep, 7);
+        save(dir, s.step, s.keep, 7, s.async);
         message = str_cat(io::testing::total_calls());
         if (s.processes > 1) dist::Processes::current()->barrier();
       } catch (const Error& e) {
@@ -204,7 +213,9 @@ INSTANTIATE_TEST_SUITE_P(Saves, CheckpointFaults,
                                            Scenario{"removes", {0, 1, 2}, 3, 2, {"step_2", "step_3"}},
                                            Scenario{"replaces", {1, 2}, 2, 3, {"step_1", "step_2"}},
                                            Scenario{"replaces_by_renames", {1, 2}, 2, 3, {"step_1", "step_2"}, false},
-                                           Scenario{"in_parts", {1}, 2, 3, {"step_1", "step_2"}, true, 2}),
+                                           Scenario{"in_parts", {1}, 2, 3, {"step_1", "step_2"}, true, 2},
+                                           Scenario{"async", {0, 1, 2}, 3, 2, {"step_2", "step_3"}, true, 1, true},
+                                           Scenario{"async_in_parts", {1}, 2, 3, {"step_1", "step_2"}, true, 2, true}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

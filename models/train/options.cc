@@ -50,7 +50,13 @@ Flags train_flags(TrainOptions& o) {
        "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps",
        {-1}},
       {"checkpoint_every", &o.checkpoint_every,
-       "steps between checkpoints, 0 for none, or auto: about 1 % of the time"},
+       "steps between checkpoints, 0 for none, or auto: the interval that loses the least time, from the measured time "
+       "of a save and --mtbf"},
+      {"mtbf", &o.mtbf, "with --checkpoint_every auto, hours between failures of the run, on average", {0, 1e9, true}},
+      {"checkpoint_errors", &o.checkpoint_errors,
+       "if a checkpoint cannot be saved: warn (the run goes on) or stop; the last one of a run always stops it"},
+      {"checkpoint_async", &o.checkpoint_async,
+       "go on while a checkpoint is written; the weights and the optimiser state then need memory a second time"},
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
       {"restarts",
        &o.restarts,
@@ -489,6 +495,11 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
                in_quotes(o.checkpoint_every), "a number of steps, 0 or auto");
   }
+  check_flag("mtbf", p.checkpoint_every < 0 || !o.given["mtbf"], str_cat(o.mtbf), "--checkpoint_every auto as well");
+  check_flag("checkpoint_errors", o.checkpoint_errors == "warn" || o.checkpoint_errors == "stop",
+             in_quotes(o.checkpoint_errors), "warn or stop");
+  for (const auto& [flag, text] : {std::pair("checkpoint_errors", o.checkpoint_errors), {"checkpoint_async", "true"}})
+    check_flag(flag, p.checkpoint_every != 0 || !o.given[flag], text, "--checkpoint_every above 0 or auto");
   const std::string restarts = str_cat(o.restarts);
   check_flag("restarts", o.restarts == 0 || p.checkpoint_every != 0, restarts,
              "--checkpoint_every above 0 or auto: a restart continues from a checkpoint");

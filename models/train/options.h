@@ -33,7 +33,10 @@ struct TrainOptions {
   int64_t microbatches = 0;               // 0: 1, or with pp about twice its ranks
   int64_t asked_microbatches = 0;         // microbatches before settle(): a resumed run may have another mesh
   int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
-  std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
+  std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: by mtbf
+  double mtbf = 3;                        // hours between failures of the run, for auto
+  std::string checkpoint_errors = "warn";
+  bool checkpoint_async = false;
   int64_t keep = 3;
   int64_t restarts = 0;  // after signals that end processes; a new checkpoint resets the count
   std::string device = "cpu";

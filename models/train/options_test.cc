@@ -177,5 +177,27 @@ TEST(Options, AnOptionThatTheSavedPlanContradicts) {
   EXPECT_EQ(refused("cp", "rings"), "--cp: got 'rings'; need allgather, ring or ulysses");
 }
 
+TEST(Options, FlagsOfCheckpointsNeedCheckpoints) {
+  const auto refused = [](const std::map<std::string, std::string>& flags) {
+    TrainOptions o;
+    o.config = "moe_tiny";
+    o.data = "synthetic";
+    o.checkpoint_dir = folder("checkpoints");
+    for (const Flag& f : train_flags(o))
+      if (const auto given = flags.find(f.name); given != flags.end()) *f.given = set_flag(f, given->second);
+    return testing::error_of([&] { settle(moe::family(), o); });
+  };
+  EXPECT_EQ(refused({{"mtbf", "0.5"}, {"checkpoint_async", "true"}, {"checkpoint_errors", "stop"}}), "");
+  EXPECT_EQ(refused({{"checkpoint_every", "5"}, {"checkpoint_async", "true"}, {"checkpoint_errors", "warn"}}), "");
+  EXPECT_EQ(refused({{"checkpoint_every", "5"}, {"mtbf", "12"}}),
+            "--mtbf: got 12; need --checkpoint_every auto as well");
+  EXPECT_EQ(refused({{"mtbf", "0"}}), "--mtbf: got 0; need a value in its range (--help)");
+  EXPECT_EQ(refused({{"checkpoint_errors", "ignore"}}), "--checkpoint_errors: got 'ignore'; need warn or stop");
+  const std::string need = "; need --checkpoint_every above 0 or auto";
+  EXPECT_EQ(refused({{"checkpoint_every", "0"}, {"checkpoint_errors", "stop"}}),
+            "--checkpoint_errors: got stop" + need);
+  EXPECT_EQ(refused({{"checkpoint_every", "0"}, {"checkpoint_async", "true"}}), "--checkpoint_async: got true" + need);
+}
+
 }  // namespace
 }  // namespace weft::train

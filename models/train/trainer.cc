@@ -15,6 +15,7 @@
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
+#include "framework/base/units.h"
 #include "framework/dispatch/commit_always.h"
 #include "framework/dispatch/device/host_read.h"
 #include "framework/dispatch/rank/first_process.h"
@@ -29,6 +30,7 @@
 #include "models/text/formats/files.h"
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
+#include "models/train/checkpoint_saver.h"
 #include "models/train/event_file.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
@@ -97,10 +99,7 @@ class Trainer {
   /// options were settled: another Trainer has to settle them again.
   bool lock() {
     if (setup_.checkpoint_every == 0) return true;
-    bool as_settled = true;
-    // If the folder cannot be used, all processes throw the first process's error.
-    internal::on_first_process("locking --checkpoint_dir", [&] { as_settled = lock_folder(); });
-    if (!value_of_first(as_settled)) return false;
+    if (!saver_.lock()) return false;
     check_shared(setup_.dir);
     return true;
   }
@@ -178,15 +177,20 @@ class Trainer {
     model_->train();
     int64_t queued = state_.step;
     while (queued < options_.steps) {
-      const auto [stop, show, collect] = next_step(progress.due(queued + 1, last_seconds));
-      if (stop) break;
+      const NextStep next = next_step(progress.due(queued + 1, last_seconds), saver_.due(queued + 1));
+      if (!next.busy) saver_.advance();
+      if (stops_) break;
       if (queued + 1 == setup_.profile_first) {
         finish(0);
         profile_.emplace(setup_.profile_last - queued);
       }
       std::optional<internal::TraceScope> trace(std::in_place, TraceEvent::kStep, "training step");
       job_.progress(queued + 1);
-      Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued), .show = show, .collect = collect};
+      Flight f{.step = queued + 1,
+               .begin = now_seconds(),
+               .lr = schedule.at(queued),
+               .show = next.show,
+               .collect = next.collect};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
         f.batch = loader_->next();
@@ -215,8 +219,7 @@ class Trainer {
       flights.push_back(std::move(f));
       ++queued;
       const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
-      const bool saves = checkpoint_due(queued);
-      const bool drains = evaluates || saves || queued == options_.steps || queued == setup_.profile_last;
+      const bool drains = evaluates || next.saves || queued == options_.steps || queued == setup_.profile_last;
       finish(drains ? 0 : lookahead());
       trace.reset();
       if (queued == setup_.profile_last) save_profile(progress);
@@ -226,7 +229,7 @@ class Trainer {
         if (events) events->scalar("eval/loss", loss, state_.step);
         progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
-      if (saves) save(progress, false);
+      if (next.saves) saver_.save(checkpoint(), /*last=*/false, progress);
     }
     finish(0);
     if (profile_) save_profile(progress);  // interrupted before its last step
@@ -235,7 +238,11 @@ class Trainer {
       const std::vector<RankMetrics> ranks = meter->all();
       std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
     }
-    if (setup_.checkpoint_every != 0 && last_saved_ != state_.step) save(progress, true);
+    saver_.wait(progress);
+    if (setup_.checkpoint_every != 0 && saver_.saved() != state_.step) {
+      saver_.save(checkpoint(), /*last=*/true, progress);
+      progress.note(str_cat("checkpoint: ", setup_.dir, "/step_", state_.step));
+    }
     if (stops_) {
       const std::string where = str_cat(
           "after step ", state_.step, setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
@@ -251,18 +258,20 @@ class Trainer {
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
 
   // The agreement of all processes before a step: whether a signal to one of them ends the run here, whether the step
-  // gets a line, and whether the ranks report their waiting times. The first process has the line and --metrics.
+  // gets a line, whether the ranks report their waiting times, whether a checkpoint follows, and whether a process is
+  // busy with the last one. The first process has the line, --metrics, and the clock of checkpoints.
   struct NextStep {
-    bool stop, show, collect;
+    bool show, collect, saves, busy;
   };
-  NextStep next_step(bool show) {
+  NextStep next_step(bool show, bool saves) {
     const bool first = dist::is_first();
-    uint8_t word[] = {interrupted(), static_cast<uint8_t>(interrupted_code()), first && show,
-                      first && (show || !options_.metrics.empty())};
+    uint8_t word[] = {interrupted(),  static_cast<uint8_t>(interrupted_code()),
+                      first && show,  first && (show || !options_.metrics.empty()),
+                      first && saves, saver_.busy()};
     if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
     stops_ = word[0];
     code_ = word[1];
-    return {stops_, word[2] != 0, word[3] != 0};
+    return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0};
   }
 
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
@@ -300,6 +309,12 @@ class Trainer {
           options_.plan.c_str());
     if (!options_.save_plan.empty() && dist::is_first()) dist::save_plan(report, io::resolve_path(options_.save_plan));
     if (options_.show_plan) std::printf("%s\n", report.to_string().c_str());
+    if (options_.show_plan && options_.checkpoint_async) {
+      int64_t cells = 0;
+      for (const dist::PlannedCell& c : report.cells()) cells += c.bytes;
+      std::printf("peak memory of a rank while a checkpoint is written: %s (--checkpoint_async: its cells twice)\n",
+                  bytes_text(static_cast<double>(report.peak_bytes() + cells)).c_str());
+    }
     std::fflush(stdout);
   }
 
@@ -367,15 +382,6 @@ class Trainer {
     return total / static_cast<double>(batches);
   }
 
-  bool checkpoint_due(int64_t step) {
-    if (setup_.checkpoint_every > 0) return step % setup_.checkpoint_every == 0;
-    if (setup_.checkpoint_every == 0) return false;
-    // auto: writing takes about 1 % of the time, and checkpoints are at least 30 s apart.
-    const double now = now_seconds();
-    if (last_save_time_ == 0) last_save_time_ = now;
-    return value_of_first(now - last_save_time_ > std::max(30.0, 100 * save_seconds_));
-  }
-
   NamedCells model_cells() const { return model_->named_cells(); }
   NamedCells optimizer_cells() const {
     NamedCells cells = optimizer_->named_cells();
@@ -384,35 +390,20 @@ class Trainer {
     return cells;
   }
 
-  void save(Progress& progress, bool tell) {
-    const flight::HostPhase phase(flight::Phase::kCheckpoint);
-    const double begin = now_seconds();
-    state_.seed = options_.seed;
-    state_.family = family_.name;
-    state_.model = setup_.config;
-    state_.run = run_flags();
+  CheckpointSaver::Content checkpoint() const {
+    TrainState state = state_;
+    state.seed = options_.seed;
+    state.family = family_.name;
+    state.model = setup_.config;
+    state.run = run_flags();
     if (scaler_) {
-      state_.loss_scale = scaler_->get_scale();
-      state_.good_steps = scaler_->good_steps.value().item<int64_t>();
+      state.loss_scale = scaler_->get_scale();
+      state.good_steps = scaler_->good_steps.value().item<int64_t>();
     }
-    const std::string folder = save_checkpoint(
-        setup_.dir, state_, model_cells(), optimizer_cells(), options_.keep, lock_ ? &*lock_ : nullptr,
-        {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_), .tokenizer = tokenizer_files_});
-    last_saved_ = state_.step;
-    last_save_time_ = now_seconds();
-    save_seconds_ = last_save_time_ - begin;
-    if (tell) progress.note(str_cat("checkpoint: ", folder));
-  }
-
-  // See lock().
-  bool lock_folder() {
-    try {
-      io::make_folders(setup_.dir);
-      lock_.emplace(lock_path(setup_.dir), setup_.dir);
-    } catch (const Error& e) {
-      throw Error(e.code(), str_cat("--checkpoint_dir: ", e.what()));
-    }
-    return latest_checkpoint(setup_.dir) == setup_.resumed;
+    return {state,
+            model_cells(),
+            optimizer_cells(),
+            {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_), .tokenizer = tokenizer_files_}};
   }
 
   std::map<std::string, std::string> run_flags() const {
@@ -465,7 +456,7 @@ class Trainer {
       scaler_->scale_factor.set(full({}, s.loss_scale).to(setup_.device));
       scaler_->good_steps.set(full({}, s.good_steps, {.dtype = kInt64}).to(setup_.device));
     }
-    last_saved_ = s.step;
+    saver_.set_saved(s.step);
     std::printf("resumed from %s\n", folder.c_str());
   }
 
@@ -542,7 +533,7 @@ class Trainer {
 
   TrainOptions options_;
   const Setup setup_;
-  std::optional<io::FileLock> lock_;
+  CheckpointSaver saver_{setup_, options_};
   const nn::ModelFamily& family_;
   dist::Job& job_;
   std::unique_ptr<nn::LanguageModel> model_;
@@ -559,11 +550,9 @@ class Trainer {
   Buffer healthy_;  // other types with lookahead: false after the first failed step; later steps do not commit
   TrainState state_;
   std::string flags_before_;  // flags of the resumed run
-  int64_t last_saved_ = -1;
   bool planned_ = false, stops_ = false;
   int code_ = 0;  // exit code if a signal stops the program
   std::optional<internal::ProfileWindow> profile_;
-  double last_save_time_ = 0, save_seconds_ = 0;
 };
 
 }  // namespace

@@ -20,6 +20,8 @@ class JobProcesses {
   /// Calls `fn` in each process and returns all results, by process. If it throws in some, all throw the error of the
   /// first of these.
   virtual std::vector<std::string> on_all(const std::string& what, const std::function<std::string()>& fn) = 0;
+  /// Whether `mine` is true in some process.
+  virtual bool any(const std::string& what, bool mine) = 0;
   /// If facts differ, throws "NAME is X on rank R and Y on rank S; need NEED" for the first difference, on all
   /// processes.
   virtual void check_equal(const std::string& what, const Facts& mine, const std::string& need) = 0;

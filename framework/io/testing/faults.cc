@@ -27,6 +27,7 @@ struct State {
   std::mutex mutex;
   std::vector<std::pair<int64_t, int64_t>> reserved;
   Fault fault = Fault::kKill;
+  std::atomic<bool> held = false, released = false;  // with kHold
 };
 State& state() {
   static auto* s = new State;
@@ -93,6 +94,13 @@ auto run(const std::string& path, bool removes, Call&& call, Half&& half, Fault 
     case Fault::kNoOffsets:
     case Fault::kNoReserve:
       return kind == s.fault ? refuse(EOPNOTSUPP) : call();
+    case Fault::kHold:
+      if (i == s.at) {
+        s.held = true;
+        s.held.notify_all();
+        s.released.wait(false);
+      }
+      return call();
   }
   return call();
 }
@@ -107,6 +115,12 @@ void set_fault(const std::string& folder, int64_t at, Fault fault) {
   state().folder = folder, state().at = at, state().calls = 0, state().fault = fault;
   state().written_end = 0;
   state().reserved.clear();
+  state().held = state().released = false;
+}
+void wait_for_hold() { state().held.wait(false); }
+void release() {
+  state().released = true;
+  state().released.notify_all();
 }
 void set_exchange(bool works) { exchange = works; }
 int64_t total_calls() { return state().calls; }

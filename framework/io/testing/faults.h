@@ -17,6 +17,7 @@ enum class Fault {
   kBroken,       // EIO, this call only
   kNoOffsets,    // EOPNOTSUPP from this call on for writes at an offset, as a store of objects
   kNoReserve,    // EOPNOTSUPP from this call on for fallocate()
+  kHold,         // this call waits for release()
 };
 /// The faults of a disk.
 inline constexpr Fault kFaults[] = {Fault::kKill, Fault::kKillHalfway, Fault::kNoSpace, Fault::kShortWrite,
@@ -24,6 +25,11 @@ inline constexpr Fault kFaults[] = {Fault::kKill, Fault::kKillHalfway, Fault::kN
 
 /// From now on counts calls for paths below `folder` (absolute); call `at`, the first being 0, has the fault. -1: none.
 void set_fault(const std::string& folder, int64_t at = -1, Fault fault = Fault::kKill);
+
+/// Returns when the call with kHold waits.
+void wait_for_hold();
+/// Lets the call with kHold go on, now or when it comes.
+void release();
 
 /// Whether the file system can exchange two names (RENAME_EXCHANGE), as far as it can. At first true.
 void set_exchange(bool works);

@@ -1,0 +1,75 @@
+// CheckpointSaver: the checkpoints of a run. It decides when they are due, writes them while the run waits or goes on,
+// and turns errors into warnings or into the end of the run.
+//
+// Functions that are collectives are called by all processes of a job between the same two steps. With
+// --checkpoint_async, a save goes on in advance(), for which the trainer's agreement before a step says that no process
+// is busy().
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "framework/io/file.h"
+#include "models/train/checkpoint.h"
+#include "models/train/metrics.h"
+#include "models/train/options.h"
+
+namespace weft::train {
+
+class CheckpointSaver {
+ public:
+  /// Saves nothing before lock(). `setup` must outlive this.
+  CheckpointSaver(const Setup& setup, const TrainOptions& options);
+
+  /// Locks the folder in the first process, and throws there if no checkpoint can be written to it. Returns whether its
+  /// newest checkpoint is the resumed one.
+  bool lock();
+  /// Whether a checkpoint is due after `step`, which begins now: the first process's answer counts.
+  bool due(int64_t step);
+  /// The step of the newest checkpoint of this run, or of the resumed one; -1: none.
+  int64_t saved() const { return saved_; }
+  void set_saved(int64_t step) { saved_ = step; }
+
+  /// Whether this process is at work on a save.
+  bool busy() const { return save_ && save_->busy(); }
+  /// Continues the save that is being written, if there is one and no process is busy. A collective.
+  void advance() {
+    if (save_) go_on([this] { save_->advance(); });
+  }
+  /// Waits for the save that is being written. A collective.
+  void wait(Progress& progress);
+
+  /// The content of a checkpoint.
+  struct Content {
+    TrainState state;
+    NamedCells model, optimizer;
+    AboutRun about;
+  };
+  /// Saves a checkpoint, or begins to. The `last` one is complete when this returns; its error ends the run. A
+  /// collective.
+  void save(const Content& content, bool last, Progress& progress);
+
+ private:
+  void go_on(const std::function<void()>& work);
+  void failed(const Error& error);
+  void end();
+  void check_lock();
+
+  const Setup& setup_;
+  const bool async_, stop_;  // --checkpoint_async, --checkpoint_errors stop
+  const int64_t keep_;
+  const double mtbf_;  // seconds
+  std::optional<io::FileLock> lock_;
+  std::unique_ptr<AsyncSave> save_;  // the save that is being written
+  int64_t step_ = -1;                // the step of save_
+  int64_t saved_ = -1;
+  bool last_ = false;     // a failed save ends the run
+  double stall_ = 0;      // seconds that the run has waited for save_
+  double since_ = -1;     // auto: when the newest save began, or the first step ended; -1: no step has begun
+  double interval_ = 30;  // auto: seconds between saves
+};
+
+/// The best time between checkpoints (Young), in seconds. A checkpoint stops the run for `stall` seconds and then is
+/// written for `writing` seconds, while steps are slower; `mtbf`: the mean time between failures of the run.
+double best_interval(double stall, double writing, double mtbf);
+
+}  // namespace weft::train
