@@ -123,7 +123,7 @@ void Processes::max(const StridedView& data) {
   run({.kind = Collective::kAllReduce, .op = ReduceOp::kMax, .in = data, .out = data, .site = kOwnSites});
 }
 
-void Processes::take_thread(const std::string& what) {
+void Processes::take_thread(std::string_view what) {
   if (RankContext::current()) return;
   thread_local const EndOfThread end;
   const void* none = nullptr;
@@ -131,7 +131,7 @@ void Processes::take_thread(const std::string& what) {
   check_thread(what);
 }
 
-void Processes::check_thread(const std::string& what) const {
+void Processes::check_thread(std::string_view what) const {
   const void* const of_steps = step_thread.load();
   WEFT_CHECK_AS(kFailedPrecondition, !of_steps || of_steps == weft::internal::actor() || RankContext::current(), what,
                 ": got another thread than the one that runs the steps of the job; need that thread, because each "

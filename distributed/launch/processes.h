@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "distributed/comm/process_world.h"
@@ -63,10 +64,10 @@ class Processes final : public weft::internal::JobProcesses {
   /// Returns when all processes have called it.
   void barrier();
   /// Makes this thread the thread of the job's steps, until it ends. Throws as check_thread() if another thread is.
-  void take_thread(const std::string& what);
+  void take_thread(std::string_view what);
   /// Throws FailedPrecondition, naming the call `what`, if another thread is the thread of the job's steps. A rank of
   /// dist::run acts for the thread that called it.
-  void check_thread(const std::string& what) const;
+  void check_thread(std::string_view what) const;
   /// The steps have ended: the next step, on any thread, takes the thread.
   void free_thread();
 

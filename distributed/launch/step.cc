@@ -347,8 +347,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
     }
     return out;
   }
-  if (Processes* const job = Processes::current())
-    job->take_thread(str_cat("a step on mesh ", plan_.world.to_string()));
+  if (Processes* const job = Processes::current()) job->take_thread("a step on the mesh");
   start();
   std::lock_guard turn(ranks_->world->turn());
   World& world = *ranks_->world;

@@ -229,7 +229,7 @@ RankContext& World::rank(int rank) {
 
 void World::run(const std::function<void(int)>& fn) {
   Impl& w = *impl_;
-  if (w.job) w.job->take_thread(str_cat("a run on mesh ", w.mesh.to_string()));
+  if (w.job) w.job->take_thread("a run on the mesh");
   WEFT_CHECK_AS(kFailedPrecondition, w.process == getpid(),
                 "world: fork() made this process, and the threads of the ranks stayed in its parent; need a world made "
                 "in this process: compile the step after fork()");
