@@ -51,6 +51,7 @@ std::vector<NamedFile> tokenizer_files(const std::string& path, const std::strin
       constexpr const char* kPre = "tokenizer.ggml.pre";
       std::erase_if(metadata, [&](const auto& entry) { return entry.first == kPre; });
       metadata.emplace_back(kPre, pre);
+      std::ranges::sort(metadata, {}, &io::GgufMetadata::value_type::first);  // as metadata() of the copy
     }
     return {{"tokenizer.gguf", io::gguf_of(metadata)}};
   }
