@@ -11,7 +11,7 @@
 namespace weft::control {
 
 struct ViewMember {
-  std::string name;         // of the replica
+  std::string name;         // name of the replica
   int64_t incarnation = 0;  // rises with each start of the replica; 1 or more
   bool heals = false;       // it takes the state at the view's start from the others before its first sum
 
@@ -38,7 +38,8 @@ void fields(V& v, ReplicaView& view) {
   v("facts", view.facts, io::at(4)), v("after", view.after, io::at(5));
 }
 
-/// Limits of the texts and lists of a view.
+/// Limits of numbers, lists and texts of a view.
+inline constexpr int64_t kMostSteps = int64_t{1} << 62;
 inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000;
 
 /// The member that is this process; null if the view has none.
