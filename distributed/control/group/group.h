@@ -11,7 +11,7 @@
 //   top + 1  if all members that have the state are at step `top`, the latest reported one, and have its sums: a member
 //            that died may have committed this step, and each of them can;
 //   top      otherwise: a member that committed step top - 1 has seen that all members have the sums of it.
-// It contains these members, then joiners by name, which heal. If no member with the state is left, the process with
+// It contains these members, then joiners by name, which heal unless they have this state. If no member with the state is left, the process with
 // the state of the latest view and step begins, be it a state that it kept or a checkpoint.
 #pragma once
 #include <cstdint>
@@ -119,7 +119,7 @@ bool commit(GroupState& state, const ReplicaView& view);
 std::vector<ReplicaView> changes_of(const GroupState& state);
 /// The title of the journal of this state.
 std::string title_of(const GroupState& state);
-/// Reads a record of the journal (bytes_of() a view) and commits it. Returns "", or why it does not fit.
+/// Reads a record of the journal (record_of() a view) and commits it. Returns "", or why it does not fit.
 std::string commit(GroupState& state, const std::string& record);
 /// Call it after the last view of the journal: members get `restart_ms` to connect.
 void restart(GroupState& state, int64_t now_ms);

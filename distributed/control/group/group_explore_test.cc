@@ -264,10 +264,10 @@ class Explorer {
       Node to = n;
       change(to);
       tidy(to);
-      check(to);
       any |= !fault;
       ++transitions_;
       const bool is_new = seen_.insert(key_of(to)).second;
+      if (is_new) check(to);
       if (!is_new && problem_.empty()) return;
       came_.push_back({number, move, static_cast<int>(i)});
       if (!problem_.empty()) return print_trace(came_.size() - 1);

@@ -197,8 +197,9 @@ class GroupSimulation {
 
   void new_view(const ReplicaView& v, bool held) {
     counts_.views++;
-    journal_.push_back(bytes_of(v));
+    journal_.push_back(record_of(v));
     views_.push_back(v);
+    histories_[v.number] = history_of(views_, v.number);
     std::string members;
     for (const ViewMember& m : v.members) members += str_cat(" ", m.name, ".", m.incarnation, m.heals ? " heals" : "");
     print(str_cat("view ", v.number, " starts at ", v.start, ":", members));
@@ -451,7 +452,7 @@ class GroupSimulation {
 
   void commit_step(Replica& r, const ReplicaView& view) {
     const int64_t step = r.model.step++;
-    const int64_t first = parts_before(history_of(views_, view.number), step);
+    const int64_t first = parts_before(histories_.at(view.number), step);
     const auto before = committed_.find({r.model.view, step - 1});
     const int64_t next = before == committed_.end() ? 0 : before->second.next_part;
     if (next != first) fail(str_cat("I5: step ", step, " begins at part ", first, " of the data, not ", next));
@@ -503,6 +504,7 @@ class GroupSimulation {
   int64_t service_starts_ = 0;
   std::vector<std::string> journal_;
   std::vector<ReplicaView> views_;
+  std::map<int64_t, std::vector<ReplicaView>> histories_;  // the keys are numbers of views
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::map<int64_t, int64_t> starts_;  // the number of starts of each replica
   std::map<uint64_t, size_t> owners_;

@@ -6,7 +6,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
-#include "framework/io/fields/byte_fields.h"
+#include "framework/io/fields/json_fields.h"
 
 namespace weft::control {
 namespace {
@@ -56,12 +56,11 @@ std::string problem_of(const ReplicaView& before, const ReplicaView& view) {
   return members.empty() ? "" : place + members;
 }
 
-std::string bytes_of(const ReplicaView& view) { return io::to_bytes(view); }
+std::string record_of(const ReplicaView& view) { return io::write_json(io::json_of(view)); }
 
-ReplicaView view_of(std::string_view bytes, const ReplicaView& before) {
+ReplicaView view_of(std::string_view record, const ReplicaView& before) {
   ReplicaView view;
-  io::BytePlace place("record", bytes);
-  io::read_bytes(view, bytes, place);
+  io::read_fields(view, io::parse_json(record, "record"), "record");
   const std::string problem = problem_of(before, view);
   WEFT_CHECK(problem.empty(), "record: ", problem);
   return view;
