@@ -77,7 +77,8 @@ class GroupTransition {
   /// Why a process must end; "" if it need not.
   std::string refusal_of(const ReplicaStatus& status) const {
     if (status.name.empty() || status.name.size() > kReplicaNameBytes || status.incarnation < 1 || status.step < 0 ||
-        status.state_view < 0 || status.facts.size() > kReplicaFactsBytes)
+        status.step >= kMostSteps || status.state_view < 0 || status.state_view >= kMostSteps ||
+        status.facts.size() > kReplicaFactsBytes)
       return str_cat("the service of replicas got a damaged status of ", name_of(status),
                      "; need equal versions of Weft");
     if (status.view > s_.view.number)

@@ -11,7 +11,7 @@
 //   top + 1  if all members that have the state are at step `top`, the latest reported one, and have its sums: a member
 //            that died may have committed this step, and each of them can;
 //   top      otherwise: a member that committed step top - 1 has seen that all members have the sums of it.
-// It contains these members, then joiners by name, which heal. If no member with the state is left, the process with
+// It contains these members, then joiners by name, which heal unless they have this state. If no member with the state is left, the process with
 // the state of the latest view and step begins, be it a state that it kept or a checkpoint.
 #pragma once
 #include <cstdint>
@@ -26,16 +26,16 @@ namespace weft::control {
 
 struct GroupConfig {
   std::string job = {};
-  int64_t replicas = 1;      // as many as the mesh has
-  int64_t replicas_min = 1;  // with fewer the group waits
+  int64_t replicas = 1;      // the size of the mesh dimension
+  int64_t replicas_min = 1;  // the group waits for this number of replicas
   /// A process without a status for this time is gone.
   int64_t silence_ms = 2000;
   /// A process without a connection for this time is gone.
   int64_t reconnect_ms = 400;
   /// Time for members to connect after a restart of the service.
   int64_t restart_ms = 5000;
-  /// How long a group in which no member has the state waits for `replicas` processes. A process that kept its state must
-  /// return in this time, else its steps may be cancelled.
+  /// How long a group in which no member has the state waits for `replicas` processes. A process that kept its state
+  /// must return in this time, else its steps may be cancelled.
   int64_t gather_ms = 5000;
   /// If the service itself did not run for this time, the gap does not count as silence.
   int64_t stall_ms = 500;
@@ -56,17 +56,17 @@ struct ReplicaStatus {
   int64_t state_view = 0;  // the view that its state, in memory or a checkpoint, belongs to; 0: the state is new
   int64_t step = 0;        // the first step that its state has not committed
   bool sums = false;       // it has all sums of this step
-  std::string facts = {};  // of a joiner: ReplicaView::facts
+  std::string facts = {};  // ReplicaView::facts; empty unless it joins
 
   bool operator==(const ReplicaStatus&) const = default;
 };
 
 /// The state of the group for one replica.
 struct GroupStatus {
-  int64_t number = 0;          // of the current view
+  int64_t number = 0;          // number of the current view
   ReplicaView view = {};       // the current view, if the replica does not know it; otherwise without number
-  bool report_wanted = false;  // of the members of the current view: a member is gone or has reported
-  bool stop_wanted = false;    // of the members of the current view: a process waits for the next one
+  bool report_wanted = false;  // the members must report: one of them is gone or has reported
+  bool stop_wanted = false;    // the members must set their stop bits: a process waits to join
   std::string refused = {};    // why the process must end; "": it need not
 };
 
@@ -84,7 +84,7 @@ struct ReplicaRecord {
 struct GroupState {
   GroupConfig config;
   ReplicaView view = {};                               // the only part that a restart must not forget
-  std::map<std::string, ReplicaRecord> replicas = {};  // by name: all members of the view, and others
+  std::map<std::string, ReplicaRecord> replicas = {};  // all members of the view, and others, by name
   int64_t now_ms = 0;
   int64_t gather_from_ms = -1;  // since when no member has the state and a process could begin; -1: not so
 };
@@ -103,7 +103,7 @@ struct GroupEvent {
 };
 
 struct GroupOutcome {
-  std::vector<std::pair<uint64_t, GroupStatus>> replies;  // by connection
+  std::vector<std::pair<uint64_t, GroupStatus>> replies;  // connections and messages
   std::vector<ReplicaView> views;  // for the journal, before the replies are sent; already made in the state
 };
 
@@ -119,7 +119,7 @@ bool commit(GroupState& state, const ReplicaView& view);
 std::vector<ReplicaView> changes_of(const GroupState& state);
 /// The title of the journal of this state.
 std::string title_of(const GroupState& state);
-/// Reads a record of the journal (bytes_of() a view) and commits it. Returns "", or why it does not fit.
+/// Reads a record of the journal (record_of() a view) and commits it. Returns "", or why it does not fit.
 std::string commit(GroupState& state, const std::string& record);
 /// Call it after the last view of the journal: members get `restart_ms` to connect.
 void restart(GroupState& state, int64_t now_ms);

@@ -1,12 +1,13 @@
 // Explores all orders of events of a small group, with the shipped logic of service and leaders: breadth first, each
 // state once, with bounds on steps, crashes, cuts, starts and restarts of the service. Checks in each state:
 //   I1  the committed steps of any two processes are a prefix of each other, dead ones included unless their steps were
-//       cancelled because no process with the state was left; a process that lives loses no committed step
-//   I2  in one view processes with the state are at most one step apart
-//   I3  each member with the state can take the start that the service chose
-//   I4  without further faults all live replicas commit all steps
-//   I5  each part of the data is in one committed step: the history of the views gives the view of each committed step
-//   I6  equal steps have equal bits: a state is the list of the views that committed its steps
+//       cancelled because no process with the state was left; a process that lives loses no committed step.
+//   I2  in one view processes with the state are at most one step apart.
+//   I3  each member with the state can take the start that the service chose.
+//   I4  without further faults all live replicas commit all steps.
+//   I5  each part of the data is in one committed step: the history of the views gives the view of each committed step.
+//   I6  equal steps have equal bits: a state is the list of the views that committed its steps.
+//
 // A status of a process and its reception are one event: a status counts only for the view that it names, and does not
 // change while this is the current view, so a later reception is the same event later. A cut lets a sum or an ack fail
 // on one process, or lets the service think that a process that lives is gone.
@@ -92,7 +93,7 @@ class Explorer {
   /// Explores until the first violation. Returns it, or "".
   std::string run() {
     const int64_t begin_ns = internal::now_ns();
-    std::vector<std::pair<uint32_t, Node>> level, next;  // with the numbers of states
+    std::vector<std::pair<uint32_t, Node>> level, next;  // and the numbers of the states
     level.emplace_back(0, first());
     seen_.insert(key_of(level[0].second));
     came_.push_back({0, Move::kTell, 0});
@@ -126,7 +127,7 @@ class Explorer {
   static std::string name_of(size_t slot) { return std::string(1, static_cast<char>('a' + slot)); }
 
   GroupConfig config() const {
-    constexpr int64_t never = int64_t{1} << 40;  // time does not pass: events say what it would bring
+    constexpr int64_t never = int64_t{1} << 40;  // time does not pass; kGone and kGathered replace it
     return {
         .replicas = bounds_.replicas, .silence_ms = never, .reconnect_ms = never, .restart_ms = never, .gather_ms = 1};
   }
@@ -263,10 +264,10 @@ class Explorer {
       Node to = n;
       change(to);
       tidy(to);
-      check(to);
       any |= !fault;
       ++transitions_;
       const bool is_new = seen_.insert(key_of(to)).second;
+      if (is_new) check(to);
       if (!is_new && problem_.empty()) return;
       came_.push_back({number, move, static_cast<int>(i)});
       if (!problem_.empty()) return print_trace(came_.size() - 1);
@@ -393,7 +394,7 @@ class Explorer {
     return true;
   }
 
-  /// Removes what no event can depend on.
+  /// Removes parts of the state that no event can depend on.
   void tidy(Node& n) {
     std::erase_if(n.parts, [&](const Part& part) {
       if (part.view >= n.group.view.number) return false;

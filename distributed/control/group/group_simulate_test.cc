@@ -48,7 +48,7 @@ uint64_t mixed(uint64_t a, uint64_t b) {
   return a ^ (a >> 29);
 }
 
-/// The state of a model: what committed steps made of it.
+/// The state of a model, which the committed steps determine.
 struct ModelState {
   uint64_t bits = 1;
   int64_t step = 0;
@@ -59,7 +59,7 @@ class GroupSimulation {
  public:
   GroupSimulation(uint64_t seed, GroupCounts& counts) : random_(seed * 0x9e3779b97f4a7c15u), counts_(counts) {
     size_ = below(3) == 0 ? 1 + below(4) : 8;
-    steps_ = 3 + below(12);
+    steps_ = 10 + below(190);
     config_ = {.job = "sim", .replicas = size_, .replicas_min = 1 + below(2) * below(static_cast<uint32_t>(size_))};
     const bool calm = below(8) == 0;
     const auto some = [&](uint32_t n) { return calm || below(2) ? 0 : static_cast<int>(1 + below(n)); };
@@ -125,7 +125,7 @@ class GroupSimulation {
       std::set<size_t> in;
       bool stop = false;
     };
-    std::map<std::pair<int64_t, bool>, Meeting> meetings;  // by step, and whether it is the ack
+    std::map<std::pair<int64_t, bool>, Meeting> meetings;  // the key is the step, and whether it is the ack
   };
 
   // ---- tools ----
@@ -197,8 +197,9 @@ class GroupSimulation {
 
   void new_view(const ReplicaView& v, bool held) {
     counts_.views++;
-    journal_.push_back(bytes_of(v));
+    journal_.push_back(record_of(v));
     views_.push_back(v);
+    histories_[v.number] = history_of(views_, v.number);
     std::string members;
     for (const ViewMember& m : v.members) members += str_cat(" ", m.name, ".", m.incarnation, m.heals ? " heals" : "");
     print(str_cat("view ", v.number, " starts at ", v.start, ":", members));
@@ -317,7 +318,7 @@ class GroupSimulation {
     Replica& r = *replicas_[i];
     print(str_cat(name_of(r), " stops"));
     r.paused_until = now_ + (below(2) ? 1000 : 10000);
-    if (faults_.stopped_process_is_replaced && !newest_) newest_ = true, again(r);
+    if (faults_.stopped_process_is_replaced && !replaced_) replaced_ = true, again(r);
   }
 
   void cut(size_t i) {
@@ -451,22 +452,17 @@ class GroupSimulation {
 
   void commit_step(Replica& r, const ReplicaView& view) {
     const int64_t step = r.model.step++;
-    const auto history = history_of(views_, view.number);
-    const int64_t first = parts_before(history, step);
-    int64_t parts = 0;  // the same, from the members of each committed step
-    for (size_t i = 0; i < history.size(); ++i)
-      for (int64_t s = history[i].start; s < (i + 1 < history.size() ? history[i + 1].start : step); ++s) {
-        parts += static_cast<int64_t>(history[i].members.size());
-        if (!committed_.count({history[i].number, s}))
-          fail(str_cat("I5: no member of view ", history[i].number, " committed step ", s));
-      }
-    if (parts != first) fail(str_cat("I5: step ", step, " begins at part ", first, " of the data, not ", parts));
+    const int64_t first = parts_before(histories_.at(view.number), step);
+    const auto before = committed_.find({r.model.view, step - 1});
+    const int64_t next = before == committed_.end() ? 0 : before->second.next_part;
+    if (next != first) fail(str_cat("I5: step ", step, " begins at part ", first, " of the data, not ", next));
     r.model.view = view.number;
     for (size_t p = 0; p < view.members.size(); ++p)
       r.model.bits = mixed(r.model.bits, static_cast<uint64_t>(first) + p);
     counts_.steps++;
-    const auto [at, is_new] = committed_.try_emplace({view.number, step}, r.model.bits);
-    if (at->second != r.model.bits) fail(str_cat("I6: ", name_of(r), " has other bits after step ", step));
+    const auto [at, is_new] = committed_.try_emplace(
+        {view.number, step}, Committed{r.model.bits, first + static_cast<int64_t>(view.members.size())});
+    if (at->second.bits != r.model.bits) fail(str_cat("I6: ", name_of(r), " has other bits after step ", step));
     for (const ReplicaView& v : views_) check_fork(v, view.number, step);
     if (view.members[0].name == r.m.name && step % 4 == 3) checkpoint_ = r.model;
   }
@@ -491,6 +487,11 @@ class GroupSimulation {
     return any;
   }
 
+  struct Committed {
+    uint64_t bits;
+    int64_t next_part;  // the first part of the data after the step
+  };
+
   std::mt19937_64 random_;
   GroupCounts& counts_;
   GroupFaults faults_;
@@ -503,14 +504,15 @@ class GroupSimulation {
   int64_t service_starts_ = 0;
   std::vector<std::string> journal_;
   std::vector<ReplicaView> views_;
+  std::map<int64_t, std::vector<ReplicaView>> histories_;  // the keys are numbers of views
   std::vector<std::unique_ptr<Replica>> replicas_;
-  std::map<int64_t, int64_t> starts_;  // of each replica
+  std::map<int64_t, int64_t> starts_;  // the number of starts of each replica
   std::map<uint64_t, size_t> owners_;
   std::map<int64_t, Groups> groups_;
-  std::map<std::pair<int64_t, int64_t>, uint64_t> committed_;  // the bits by view and step
-  std::set<int64_t> held_;                                     // views that were made of members with the state
+  std::map<std::pair<int64_t, int64_t>, Committed> committed_;  // the keys are view and step
+  std::set<int64_t> held_;                                      // views that were made of members with the state
   ModelState checkpoint_;
-  bool newest_ = false;
+  bool replaced_ = false;
   std::string problem_;
 };
 

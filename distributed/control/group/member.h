@@ -47,17 +47,17 @@ struct MemberEvent {
     kAckComplete,  // `stop` is the maximum of the stop bits
     kAckFailed,
     kHealed,  // the state is the state at the start of the view
-    kStatus,  // of the group
+    kStatus,  // the status of the group has arrived
     kLeave,   // the replica wants to leave after this step
   };
   Kind kind;
-  int64_t view = 0;  // of the first five: in which view it happened
+  int64_t view = 0;  // the view of the first five kinds
   bool stop = false;
   GroupStatus status = {};
 };
 
 enum class MemberAction {
-  kEnterAck,     // with MemberState::stop
+  kEnterAck,     // its stop bit is MemberState::stop
   kCommit,       // write the results of the step, whose sums were kept
   kRetry,        // drop the step in hand, if there is one: it is not committed, and is computed again
   kCloseGroups,  // end all collectives of the view, so that the other members fail at once

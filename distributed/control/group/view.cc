@@ -6,12 +6,10 @@
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
-#include "framework/io/fields/byte_fields.h"
+#include "framework/io/fields/json_fields.h"
 
 namespace weft::control {
 namespace {
-
-constexpr int64_t kMost = int64_t{1} << 62;  // sums of two such numbers do not overflow
 
 std::string problem_of_members(const ReplicaView& before, const ReplicaView& view) {
   if (view.members.empty() || view.members.size() > kReplicas)
@@ -46,9 +44,10 @@ const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t
 
 std::string problem_of(const ReplicaView& before, const ReplicaView& view) {
   const std::string place = str_cat("view ", view.number, " has ");
-  if (before.number != 0 ? view.number != before.number + 1 : view.number < 1 || view.number > kMost)
+  if (before.number != 0 ? view.number != before.number + 1 : view.number < 1 || view.number > kMostSteps)
     return str_cat("got view ", view.number, " after view ", before.number, "; need the views in their order");
-  if (view.start < 0 || view.start > kMost) return str_cat(place, "start ", view.start, "; need 0 to ", kMost);
+  if (view.start < 0 || view.start > kMostSteps)
+    return str_cat(place, "start ", view.start, "; need 0 to ", kMostSteps);
   if (view.after < 0 || view.after >= view.number)
     return str_cat(place, "the state of view ", view.after, "; need an earlier view");
   if (view.facts.size() > kReplicaFactsBytes)
@@ -57,12 +56,11 @@ std::string problem_of(const ReplicaView& before, const ReplicaView& view) {
   return members.empty() ? "" : place + members;
 }
 
-std::string bytes_of(const ReplicaView& view) { return io::to_bytes(view); }
+std::string record_of(const ReplicaView& view) { return io::write_json(io::json_of(view)); }
 
-ReplicaView view_of(std::string_view bytes, const ReplicaView& before) {
+ReplicaView view_of(std::string_view record, const ReplicaView& before) {
   ReplicaView view;
-  io::BytePlace place("record", bytes);
-  io::read_bytes(view, bytes, place);
+  io::read_fields(view, io::parse_json(record, "record"), "record");
   const std::string problem = problem_of(before, view);
   WEFT_CHECK(problem.empty(), "record: ", problem);
   return view;

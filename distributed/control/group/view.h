@@ -11,7 +11,7 @@
 namespace weft::control {
 
 struct ViewMember {
-  std::string name;         // of the replica
+  std::string name;         // name of the replica
   int64_t incarnation = 0;  // rises with each start of the replica; 1 or more
   bool heals = false;       // it takes the state at the view's start from the others before its first sum
 
@@ -30,15 +30,16 @@ struct ReplicaView {
 
 template <class V>
 void fields(V& v, ViewMember& m) {
-  v("name", m.name, io::at(1)), v("incarnation", m.incarnation, io::at(2)), v("heals", m.heals, io::if_set(3));
+  v("name", m.name), v("incarnation", m.incarnation), v("heals", m.heals, {.in = io::In::kIfSet});
 }
 template <class V>
 void fields(V& v, ReplicaView& view) {
-  v("number", view.number, io::at(1)), v("start", view.start, io::at(2)), v("members", view.members, io::at(3));
-  v("facts", view.facts, io::at(4)), v("after", view.after, io::at(5));
+  v("number", view.number), v("start", view.start), v("after", view.after), v("members", view.members);
+  v("facts", view.facts);
 }
 
-/// Limits of the texts and lists of a view.
+/// Limits of numbers, lists and texts of a view.
+inline constexpr int64_t kMostSteps = int64_t{1} << 62;
 inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000;
 
 /// The member that is this process; null if the view has none.
@@ -47,10 +48,10 @@ const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t
 /// `before` has no number, any number follows.
 std::string problem_of(const ReplicaView& before, const ReplicaView& view);
 
-/// A view as a record of the journal.
-std::string bytes_of(const ReplicaView& view);
-/// The view of a record that follows `before`. Throws InvalidArgument "record: ..." for all other bytes.
-ReplicaView view_of(std::string_view bytes, const ReplicaView& before);
+/// A view as a record of the journal: one line of JSON.
+std::string record_of(const ReplicaView& view);
+/// The view of a record that follows `before`. Throws InvalidArgument "record: ..." for all other texts.
+ReplicaView view_of(std::string_view record, const ReplicaView& before);
 
 /// The views that made the state of view `number`, by rising starts. The steps of each end where the next one begins.
 std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number);
