@@ -45,8 +45,8 @@ class AsyncSave {
   const std::string& note() const { return note_; }
   /// Seconds that the thread of this process has worked, while it is not busy().
   double seconds() const { return seconds_; }
-  /// As SaveInParts, while the thread is not busy().
-  double copy_seconds() const { return parts_->copy_seconds(); }
+  /// Since complete(): as SaveInParts.
+  double copy_seconds() const { return copy_seconds_; }
 
  private:
   enum class Next : uint8_t { kCommit, kEnd, kNothing };
@@ -56,7 +56,7 @@ class AsyncSave {
   void lower_priority();
   void raise_priority();
 
-  std::unique_ptr<SaveInParts> parts_;
+  std::unique_ptr<SaveInParts> parts_;  // null since complete()
   const Finish finish_;
   internal::JobProcesses* const job_;
   const bool first_;
@@ -65,7 +65,7 @@ class AsyncSave {
   Next next_ = Next::kCommit;
   std::string note_;
   std::optional<Error> error_;  // error of commit()
-  double seconds_ = 0;
+  double seconds_ = 0, copy_seconds_ = 0;
   std::thread thread_;
   std::atomic<bool> busy_ = false;
   Mutex mutex_;
