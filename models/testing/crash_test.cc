@@ -137,7 +137,7 @@ class Crash : public ::testing::TestWithParam<bool> {
     ASSERT_EQ(o.code, 0) << o.err;
     ASSERT_EQ(check_steps("whole"), steps_);
     seconds_ = o.seconds;
-    calls_ = std::stoll(o.out.substr(o.out.rfind("calls ") + 6));
+    calls_ = std::stoll(o.out.substr(o.out.find("\ncalls ") + 7));  // of the first process
   }
 
   /// Every folder step_N is complete and has the bits of the whole run. Returns the newest N, 0 if there is none.
@@ -247,8 +247,29 @@ TEST_P(Crash, FileOperationsFail) {
   std::printf("%ld killed, %ld failed, of %ld possible\n", killed, failed, all);
 }
 
+struct CrashOfProcesses : Crash {};
+
 INSTANTIATE_TEST_SUITE_P(Saves, Crash, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "asynchronous" : "blocking"; });
+
+// Two processes write the shards of their ranks. A save that fails in each process is one warning, and the run goes on.
+TEST_F(CrashOfProcesses, SavesAreThoseOfABlockingRun) {
+  steps_ = 12;
+  const std::vector<std::string> mesh = {"--mesh=fsdp2", "--ranks=processes", "--keep=0"};
+  ASSERT_NO_FATAL_FAILURE(run_whole(mesh));
+  std::vector<std::string> async = mesh;
+  async.push_back("--checkpoint_async");
+  const Outcome good = run("async", async);
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_EQ(check_steps("async"), steps_);
+  EXPECT_EQ(good.err, "");
+  const Outcome bad = run("broken", async, 1e9, calls_ / 2, Fault::kBroken);
+  EXPECT_EQ(bad.code, 0) << bad.err;
+  EXPECT_EQ(check_steps("broken"), steps_);
+  EXPECT_TRUE(bad.err.starts_with("weft: step ") && bad.err.ends_with("; training goes on (--checkpoint_errors)\n"))
+      << bad.err;
+  EXPECT_EQ(std::count(bad.err.begin(), bad.err.end(), '\n'), 1) << bad.err;
+}
 
 using CrashBySignal = Crash;
 
