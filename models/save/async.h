@@ -19,8 +19,8 @@ class ThreadPool;
 
 class AsyncSave {
  public:
-  /// Called in the first process when the files have their names, on its thread. Returns a sentence about work after the
-  /// save that has failed; "": none.
+  /// Called on the thread of the first process when the files have their names. Returns a sentence about later work
+  /// that has failed; "": none.
   using Finish = std::function<std::string()>;
   /// kYield: the thread uses one core, and yields it and the disk to the program, until the program waits for it.
   /// kFull: it uses the pool of the program's thread, which waits at once.
@@ -28,8 +28,8 @@ class AsyncSave {
   /// Starts the thread. begin() of `parts` has been called.
   explicit AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish = {}, Pace pace = Pace::kYield);
   AsyncSave(const AsyncSave&) = delete;
-  /// A process alone completes the save, and prints its error as a warning. In a job, a save that is not complete leaves
-  /// no files.
+  /// A process alone completes the save, and prints its error as a warning. In a job, the files of a save that is not
+  /// complete may be missing.
   ~AsyncSave();
 
   /// Whether the thread of this process is at work.

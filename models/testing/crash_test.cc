@@ -40,7 +40,7 @@ const nn::ModelFamily& tiny_family() {
   return family;
 }
 
-/// main() of a child: crash_test train FOLDER AT FAULT FLAGS... If its call is held, the child makes the file FOLDER/held.
+/// main() of a child: crash_test train FOLDER AT FAULT FLAGS... If its call is held, the child makes FOLDER/held.
 /// If FOLDER/wait exists, the call goes on after a signal, and then the child removes FOLDER/wait.
 int run_child(int argc, char** argv) {
   const std::string folder = argv[2];
@@ -79,8 +79,8 @@ class Crash : public ::testing::TestWithParam<bool> {
   }
   void TearDown() override { io::remove_all(root_); }
 
-  /// Trains in root_/NAME until the end, a fault, or SIGKILL after `seconds`. `watch` is called again and again with the
-  /// child and the seconds that have passed.
+  /// Trains in root_/NAME until the end, a fault, or SIGKILL after `seconds`. `watch` is called again and again with
+  /// the child and the seconds that have passed.
   Outcome run(const std::string& name, const std::vector<std::string>& more, double seconds = 1e9, int64_t at = -1,
               Fault fault = Fault::kKill, const std::function<void(pid_t, double)>& watch = {}) {
     const std::string dir = root_ + "/" + name;
@@ -274,8 +274,8 @@ TEST_F(CrashOfProcesses, SavesAreThoseOfABlockingRun) {
 using CrashBySignal = Crash;
 
 // The save of step 10 is held when SIGTERM comes. After the first signal the run waits for the save, and makes the last
-// one; after a second signal, more than a second later, the save of step 5 is the newest. A signal is repeated until the
-// process reacts.
+// one; after a second signal, more than a second later, the save of step 5 is the newest. A signal is repeated until
+// the process reacts.
 TEST_P(CrashBySignal, ASignalWaitsForTheSaveAndASecondOneDoesNot) {
   const bool goes_on = GetParam();
   const auto flags = [](int64_t steps) {
