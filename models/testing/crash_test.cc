@@ -252,7 +252,8 @@ struct CrashOfProcesses : Crash {};
 INSTANTIATE_TEST_SUITE_P(Saves, Crash, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "asynchronous" : "blocking"; });
 
-// Two processes write the shards of their ranks. A save that fails in each process is one warning, and the run goes on.
+// Two processes write the shards of their ranks. Each has the fault once. A save that fails is one warning, and the run
+// goes on.
 TEST_F(CrashOfProcesses, SavesAreThoseOfABlockingRun) {
   steps_ = 12;
   const std::vector<std::string> mesh = {"--mesh=fsdp2", "--ranks=processes", "--keep=0"};
@@ -266,9 +267,9 @@ TEST_F(CrashOfProcesses, SavesAreThoseOfABlockingRun) {
   const Outcome bad = run("broken", async, 1e9, calls_ / 2, Fault::kBroken);
   EXPECT_EQ(bad.code, 0) << bad.err;
   EXPECT_EQ(check_steps("broken"), steps_);
-  EXPECT_TRUE(bad.err.starts_with("weft: step ") && bad.err.ends_with("; training goes on (--checkpoint_errors)\n"))
+  EXPECT_TRUE(std::regex_match(
+      bad.err, std::regex(R"re((weft: step \d+ is not saved: .*; training goes on \(--checkpoint_errors\)\n){2})re")))
       << bad.err;
-  EXPECT_EQ(std::count(bad.err.begin(), bad.err.end(), '\n'), 1) << bad.err;
 }
 
 using CrashBySignal = Crash;
