@@ -1,5 +1,5 @@
-// Saves of a run: blocking and asynchronous ones have equal files, errors warn or stop, and a step during a save changes
-// the cells and not the files. A fault of the disk holds a save in the middle.
+// Saves of a run: blocking and asynchronous ones have equal files, errors warn or stop, and a step during a save
+// changes the cells and not the files. A fault of the disk holds a save in the middle.
 #include "models/train/checkpoint_saver.h"
 
 #include <gtest/gtest.h>
