@@ -64,12 +64,10 @@ Flags train_flags(TrainOptions& o) {
        "new one resets the count",
        {0, 1000}},
       {"memory_every", &o.memory_every,
-       "steps between states in memory, from which killed processes go on, 0 for none, or auto: about 1 % of the time; "
+       "steps between states in memory, from which killed processes go on, 0 for none, or auto: about 2 % of the time; "
        "the newest two stay in memory of --restarts, or in --memory_dir"},
       {"memory_dir", &o.memory_dir,
-       "with --memory_every, folder in memory, such as /dev/shm, that outlives processes which torchrun, Slurm or "
-       "mpirun "
-       "has started"},
+       "with --memory_every, folder in memory, such as /dev/shm, if torchrun, Slurm or mpirun has started the run"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations; master weights are always f32"},
       {"compile", &step.enabled, "capture the step as one graph and replay it; false: run it op by op"},
@@ -490,6 +488,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   p.config_name = name_of(family, p, o);
   settle_config(p, family, run, from, o);
   settle_tokenizer(p, run, from, o);
+  if (p.origin.source.empty()) o.config = p.config_name;  // for run.flags: a resumed run takes it from its checkpoint
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), in_range(flag), flag_text(flag), "a value in its range (--help)");
