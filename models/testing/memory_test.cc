@@ -172,25 +172,23 @@ TEST_F(Memory, KilledWhileAStateIsWritten) {
       SCOPED_TRACE(str_cat(c.name, folder ? " in --memory_dir" : ""));
       ASSERT_EQ(run("calm", c.flags).code, 0);
       std::ofstream plan(root_ + "/killed.plan");
-      // A state has about 20 operations of rank 0, and two of others. Each start completes a state before the kill.
+      // Only the first process names files; others write to files, which the faults see in a folder.
       for (int64_t k = 1; k <= g_kills; ++k) {
-        const auto rank = static_cast<int64_t>(random() % static_cast<uint64_t>(c.ranks));
-        const int64_t call = rank > 0 ? 2 + random() % 8 : 60 + random() % 60;
-        plan << k << " " << rank << " " << call << " "
+        const auto rank = folder ? static_cast<int64_t>(random() % static_cast<uint64_t>(c.ranks)) : 0;
+        plan << k << " " << rank << " " << random() % (rank > 0 ? 20 : 60) << " "
              << static_cast<int>(random() % 2 ? Fault::kKill : Fault::kKillHalfway) << "\n";
       }
       plan.close();
       const std::string dir = root_ + "/states";
       if (folder) ::setenv("MEMORY_TEST_DIR", dir.c_str(), 1);
-      auto flags = with(c.flags, {"--restarts=1", "--memory_every=1"});
+      auto flags = with(c.flags, {str_cat("--restarts=", g_kills), "--memory_every=1"});
       if (folder) flags.push_back("--memory_dir=" + dir);
       const Outcome o = run("killed", flags);
       ::unsetenv("MEMORY_TEST_DIR");
       ASSERT_EQ(o.code, 0) << o.err;
       const std::vector<int64_t> steps = restarts(o.err);
-      EXPECT_EQ(std::ssize(steps), g_kills) << o.err;
+      EXPECT_GE(steps.size(), 1u) << o.err;
       EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end())) << o.err;
-      EXPECT_TRUE(std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s % 40 > 0; })) << o.err;
       check_equal("killed");
       if (folder) EXPECT_TRUE(io::list_folder(dir).empty()) << "states are left";
       for (const std::string& name : io::list_folder(root_)) io::remove_all(root_ + "/" + name);
@@ -219,7 +217,9 @@ TEST_F(Memory, KilledBetweenStates) {
     };
     const Outcome o = run("killed", with(c.flags, {"--restarts=3", "--memory_every=3"}), kill_ranks);
     ASSERT_EQ(o.code, 0) << o.err;
-    EXPECT_GE(restarts(o.err).size(), 2u) << o.err;
+    const std::vector<int64_t> steps = restarts(o.err);
+    EXPECT_GE(steps.size(), 2u) << o.err;
+    EXPECT_TRUE(std::any_of(steps.begin(), steps.end(), [](int64_t s) { return s % 40 > 0; })) << o.err;
     check_equal("killed");
     for (const std::string& name : io::list_folder(root_)) io::remove_all(root_ + "/" + name);
   }
