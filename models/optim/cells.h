@@ -10,9 +10,9 @@
 
 namespace weft::internal {
 
-/// Throws unless the values have the names and shapes of the cells, and names every entry that is missing, unexpected or
-/// does not fit; `what` names the owner of the cells: "optimiser". The first `scalars` cells accept only finite numbers
-/// >= 0: learning rates and counts.
+/// Throws unless the values have the names and shapes of the cells, and names every entry that is missing, unexpected
+/// or does not fit; `what` names the owner of the cells: "optimiser". The first `scalars` cells accept only finite
+/// numbers >= 0: learning rates and counts.
 void check_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
                  const std::map<std::string, Tensor>& values, const char* what, size_t scalars);
 /// Sets the cells after check_cells().

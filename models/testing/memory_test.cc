@@ -48,8 +48,8 @@ bool has_ended(pid_t pid) {
   return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
-/// main() of a child: memory_test train PLAN FLAGS... PLAN has a line "START RANK CALL FAULT" for each kill: the rank, at
-/// this start, is killed at this file operation in the folder of states in memory.
+/// main() of a child: memory_test train PLAN FLAGS... PLAN has a line "START RANK CALL FAULT" for each kill: the rank,
+/// at this start, is killed at this file operation in the folder of states in memory.
 int run_child(int argc, char** argv) {
   const std::string plan = argv[2];
   argv[2] = argv[0];
@@ -227,19 +227,25 @@ TEST_F(Memory, KilledBetweenStates) {
 
 // Another launcher starts the program again with --resume.
 TEST_F(Memory, AFolderOutlivesTheProcess) {
-  ASSERT_EQ(run("calm", {}).code, 0);
+  const std::vector<std::string> longer = {"--steps=2000", "--checkpoint_every=1000"};
+  ASSERT_EQ(run("calm", longer).code, 0);
   const std::string dir = root_ + "/states";
-  const auto flags = with({"--memory_every=5", "--memory_dir=" + dir}, {"--resume"});
+  const auto flags = with({"--memory_every=5", "--memory_dir=" + dir}, longer);
+  const auto has_state = [&] {
+    if (!io::is_folder(dir)) return false;
+    for (const std::string& run : io::list_folder(dir))
+      if (train::newest_step(dir + "/" + run) > 0) return true;
+    return false;
+  };
   const Outcome killed = run("killed", flags, [&](pid_t pid) {
-    while (lines(root_ + "/killed/metrics.jsonl") < 30 && !has_ended(pid))
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!has_state() && !has_ended(pid)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ::kill(pid, SIGKILL);
   });
   EXPECT_EQ(killed.code, -1);
-  const Outcome fresh = run("killed", {flags[0], flags[1]});
+  const Outcome fresh = run("killed", flags);
   EXPECT_EQ(fresh.code, 2);
   EXPECT_NE(fresh.err.find("has states of an earlier run; add --resume"), fresh.err.npos) << fresh.err;
-  const Outcome o = run("killed", flags);
+  const Outcome o = run("killed", with(flags, {"--resume"}));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.out.find("resumed from " + dir + "/weft-steps-"), o.out.npos) << o.out;
   check_equal("killed");

@@ -65,8 +65,8 @@ struct TrainOptions {
 Flags train_flags(TrainOptions& options);
 
 /// The flags of a run for --flagfile, a line each: the flags of the run that it resumes (`before`), and all flags with
-/// other values than their defaults. --checkpoint_dir, --resume, --restarts, --memory_every, --memory_dir and files that
-/// the run writes are left out: each run chooses them.
+/// other values than their defaults. --checkpoint_dir, --resume, --restarts, --memory_every, --memory_dir and files
+/// that the run writes are left out: each run chooses them.
 std::string flag_lines(TrainOptions options, const std::string& before);
 
 /// The flag that names the model: "hf", "init_from" or "config".

@@ -262,7 +262,7 @@ class Trainer {
 
   // The agreement of all processes before a step: whether a signal to one of them ends the run here, whether the step
   // gets a line, whether the ranks report their waiting times, whether a checkpoint or a state in memory follows, and
-  // whether a process is busy with the last one. The first process has the line, --metrics, and the clock of checkpoints.
+  // whether a process is busy with the last one. The first process has the line, --metrics, and the clock of saves.
   struct NextStep {
     bool show, collect, saves, keeps, busy;
   };
