@@ -1,8 +1,5 @@
 #include "distributed/launch/flight_folder.h"
 
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kShared = "/dev/shm";
 constexpr int64_t kPlanBytes = 4 << 20;  // approximate bytes of a rank's plans
 
 constexpr std::string_view kPrefix = "weft-recorder-";  // prefix of folders that their launcher removes
@@ -28,12 +24,6 @@ bool has_records(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().filename().string().starts_with("ring.")) return true;
   return false;
-}
-
-bool has_room(const char* folder, int64_t bytes) {
-  struct statvfs s {};
-  if (access(folder, W_OK) != 0 || statvfs(folder, &s) != 0) return false;
-  return static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize) > static_cast<double>(bytes);
 }
 
 }  // namespace
@@ -49,8 +39,7 @@ FlightFolder::FlightFolder(int processes) {
     }
     return;
   }
-  if (has_room(kShared, 2 * processes * (flight::kRingBytes + kPlanBytes))) own_ = LockedFolder(kShared, kPrefix);
-  if (own_.path().empty()) own_ = LockedFolder(temporary_parent(), kPrefix);
+  own_ = quick_folder(kPrefix, 2 * processes * (flight::kRingBytes + kPlanBytes));
   path_ = own_.path();
 }
 

@@ -160,6 +160,7 @@ class Launcher {
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, std::to_string(options_.processes));
     set("JOB_STORE", store_.path());
     set("JOB_TOKEN", token_);
+    set(kMemoryVariable, restarts_.memory());
     if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());
     set(kFailureReport, report_path(rank));
     std::vector<char*> env, argv;

@@ -221,11 +221,12 @@ TEST_F(LauncherRestarts, FollowASignalUntilNoneIsLeft) {
 }
 
 TEST_F(LauncherRestarts, ANewStepGivesAllRestartsAgain) {
-  const Outcome o = run_two(str_cat("if [ $n -lt 5 ]; then kill -SEGV $$; fi; touch ", done),
-                            {.most = 1,
-                             .committed = [this] { return std::max<int64_t>(-1, lines(starts) - 2); },
-                             .arguments = {"name", "a"},
-                             .resume = {"--resume"}});
+  const Outcome o =
+      run_two(str_cat("if [ $n -lt 5 ]; then kill -SEGV $$; fi; touch ", done),
+              {.most = 1,
+               .committed = [this](const std::string&) { return std::max<int64_t>(-1, lines(starts) - 2); },
+               .arguments = {"name", "a"},
+               .resume = {"--resume"}});
   EXPECT_EQ(o.code, 0) << o.error;
   EXPECT_EQ(content(starts), "name a\nname a\nname a --resume\nname a --resume\nname a --resume\n");
   std::string expected;
@@ -233,6 +234,25 @@ TEST_F(LauncherRestarts, ANewStepGivesAllRestartsAgain) {
     expected += str_cat("job: rank 1 (pid N) was killed by signal 11 (Segmentation fault); starting again from ", place,
                         ", 0 restarts left\n");
   EXPECT_EQ(plain(o.error), expected);
+}
+
+TEST_F(LauncherRestarts, KeepFilesInMemory) {
+  const std::string folder = temporary("memory");
+  const Outcome o =
+      run(1,
+          str_cat("echo x >> ", starts, "; echo x >> $JOB_MEMORY/file.3; ls $JOB_MEMORY; echo $JOB_MEMORY > ", folder,
+                  "; [ $(cat $JOB_MEMORY/file.3 | wc -l) = 3 ] || kill -9 $$"),
+          {}, {.most = 1, .committed = [&](const std::string& memory) {
+                 return static_cast<int64_t>(std::ifstream(memory + "/file.3").peek() == 'x') + lines(starts);
+               }});
+  EXPECT_EQ(o.code, 0) << o.error;
+  EXPECT_EQ(lines(starts), 3);
+  EXPECT_EQ(o.out, "file.0\nfile.1\nfile.2\nfile.3\nfile.0\nfile.1\nfile.2\nfile.3\nfile.0\nfile.1\nfile.2\nfile.3\n");
+  std::string path = content(folder);
+  path.pop_back();
+  EXPECT_NE(path, "");
+  EXPECT_FALSE(std::filesystem::exists(path)) << path << " is left";
+  EXPECT_EQ(run(1, "echo \"<$JOB_MEMORY>\"").out, "<>\n");  // without restarts nothing could use it
 }
 
 TEST_F(LauncherRestarts, DoNotFollowErrorsOrARequestToEnd) {

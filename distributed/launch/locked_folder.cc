@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -78,6 +79,15 @@ std::string new_folder(const std::string& parent, std::string_view prefix) {
   if (io::set_mark(path, fs::path(path).filename())) return path;
   rmdir(path.c_str());
   return "";
+}
+
+LockedFolder quick_folder(std::string_view prefix, int64_t bytes) {
+  constexpr const char* kShared = "/dev/shm";
+  struct statvfs s {};
+  if (access(kShared, W_OK) == 0 && statvfs(kShared, &s) == 0 &&
+      static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize) > static_cast<double>(bytes))
+    if (LockedFolder folder(kShared, prefix); !folder.path().empty()) return folder;
+  return LockedFolder(temporary_parent(), prefix);
 }
 
 LockedFolder::LockedFolder(const std::string& parent, std::string_view prefix) {

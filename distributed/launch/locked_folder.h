@@ -1,6 +1,7 @@
 // A temporary folder that later processes remove if its owner was killed: the owner holds a lock that the kernel
 // releases.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,10 @@ class LockedFolder {
   std::string path_;
   int lock_ = -1;
 };
+
+/// A new folder in /dev/shm, where files cause no disk traffic, if there is room for `bytes`; else in
+/// temporary_parent().
+LockedFolder quick_folder(std::string_view prefix, int64_t bytes);
 
 /// A new folder PARENT/PREFIXxxxxxx with its mark inside (framework/io/mark.h); empty if it cannot be made.
 std::string new_folder(const std::string& parent, std::string_view prefix);

@@ -21,7 +21,7 @@ bool Restarts::may_follow(int status) const {
   return o_.after_errors && std::ranges::count(kFinal, WEXITSTATUS(status)) == 0;
 }
 
-int64_t Restarts::committed() const try { return o_.committed ? o_.committed() : -1; } catch (const Error&) {
+int64_t Restarts::committed() const try { return o_.committed ? o_.committed(memory()) : -1; } catch (const Error&) {
   return step_;
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "distributed/launch/held_memory.h"
+
 namespace weft::dist {
 
 struct RestartOptions {
@@ -13,17 +15,20 @@ struct RestartOptions {
   /// program that cannot start). Otherwise only a process that a signal ended is restarted: an error that a program
   /// reports would come again.
   bool after_errors = false;
-  /// Returns the newest step that a restart can resume; -1: none. The launcher also calls it while processes run, so it
-  /// must change nothing. An Error counts as no new step. Empty: steps are unknown, and no restart counts as progress.
-  std::function<int64_t()> committed = {};
+  /// Returns the newest step that a restart can resume; -1: none. `memory`: the folder of the states in memory
+  /// (HeldMemory). The launcher also calls it while processes run, so it must change nothing. An Error counts as no new
+  /// step. Empty: steps are unknown, and no restart counts as progress.
+  std::function<int64_t(const std::string& memory)> committed = {};
   std::vector<std::string> arguments = {};  // each start adds them to the arguments of the command
   std::vector<std::string> resume = {};     // a start from a committed step adds them as well
 };
 
-/// The restarts of one job: decides whether one follows, and counts them.
+/// The restarts of one job: decides whether one follows, counts them, and holds the memory from which they go on.
 class Restarts {
  public:
-  explicit Restarts(const RestartOptions& o) : o_(o), left_(o.most) { step_ = committed(); }
+  explicit Restarts(const RestartOptions& o) : o_(o), memory_(o.most > 0 ? kFiles : 0), left_(o.most) {
+    step_ = committed();
+  }
   /// Whether an end with this status of waitpid() may be followed by a restart. SIGINT, SIGTERM, SIGHUP and SIGQUIT ask
   /// a process to end.
   bool may_follow(int status) const;
@@ -33,10 +38,14 @@ class Restarts {
   std::string take();
   /// The arguments of the next start, after the arguments of the command.
   std::vector<std::string> arguments() const;
+  /// The folder of states in memory, for the processes; empty: none.
+  const std::string& memory() const { return memory_.path(); }
 
  private:
+  static constexpr int kFiles = 4;  // two states of two files: models/train/memory.h
   int64_t committed() const;
   const RestartOptions& o_;
+  const HeldMemory memory_;
   int64_t left_, step_ = -1;
   bool again_ = false;  // a restart was taken
 };

@@ -124,9 +124,19 @@ void internal::write_all(int fd, std::span<const std::byte> bytes, int64_t offse
 
 std::string internal::final_path(const std::string& temporary) { return name_before(temporary, kTemporary); }
 
-AtomicFile::AtomicFile(const std::string& path) : path_(plain(path)) {
+AtomicFile::AtomicFile(const std::string& path, const std::string& memory) : path_(plain(path)) {
   struct stat st;
   if (::stat(path_.c_str(), &st) == 0) internal::need_regular(st.st_mode, "write", path_);
+  if (!memory.empty()) {
+    fd_ = internal::open_or_fail(memory, O_WRONLY, "write", 0);
+    for (temp_ = temporary_name(path_); ::symlink(memory.c_str(), temp_.c_str()) != 0; temp_ = temporary_name(path_)) {
+      const int error = errno;
+      if (error == EEXIST) continue;
+      ::close(fd_);
+      internal::fail(error, "write", path_);
+    }
+    return;
+  }
   for (;;) {
     temp_ = temporary_name(path_);
     fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

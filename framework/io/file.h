@@ -75,7 +75,9 @@ enum class Existing : uint8_t { kReplace, kRefuse };
 /// leaves nothing. It is written as `path.tmp-PID-N` in the same folder. It replaces regular files only.
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::string& path);
+  /// `memory`: a file that gets the bytes instead, as one in memory that another process holds open; the name is a link
+  /// to it. Nobody else may read it before commit().
+  explicit AtomicFile(const std::string& path, const std::string& memory = "");
   AtomicFile(const AtomicFile&) = delete;
   ~AtomicFile();
   void write(std::span<const std::byte> bytes);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -207,6 +208,29 @@ TEST(AtomicFile, AppearsAtCommitOnly) {
   }
   EXPECT_EQ(read_file(dir + "/f"), "Jello world");
   EXPECT_THAT(list_folder(dir), ElementsAre("f"));
+}
+
+TEST(AtomicFile, PutsItsBytesIntoMemoryThatOthersHold) {
+  const std::string dir = fresh_folder("memory");
+  const int fd = ::memfd_create("state", MFD_CLOEXEC);
+  const std::string memory = str_cat("/proc/self/fd/", fd);
+  write_file_atomic(dir + "/f", "old");
+  for (const bool commits : {false, true}) {
+    AtomicFile f(dir + "/f", memory);
+    f.resize(5);
+    f.rewrite(0, std::as_bytes(std::span("bytes", 5)));
+    EXPECT_EQ(read_file(dir + "/f"), "old");
+    EXPECT_EQ(read_file(f.temporary()), "bytes");
+    if (commits) f.commit();
+  }
+  EXPECT_THAT(list_folder(dir), ElementsAre("f"));
+  EXPECT_EQ(std::filesystem::read_symlink(dir + "/f"), memory);
+  EXPECT_EQ(read_file(dir + "/f"), "bytes");
+  remove_all(dir);
+  EXPECT_EQ(file_size(memory), 5);  // the name alone is gone
+  expect_error(Code::kNotFound, "cannot write '/no/memory': No such file or directory",
+               [&] { AtomicFile(dir + "/f", "/no/memory"); });
+  ::close(fd);
 }
 
 TEST(AtomicFile, NoRoomIsOneSentenceAndLeavesNothing) {

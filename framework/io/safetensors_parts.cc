@@ -180,10 +180,12 @@ void add_ranges(const TensorPiece& piece, const TensorInfo& tensor, std::vector<
 
 }  // namespace
 
-SafetensorsFiles::SafetensorsFiles(const SafetensorsLayout& layout, const std::string& folder)
+SafetensorsFiles::SafetensorsFiles(const SafetensorsLayout& layout, const std::string& folder,
+                                   const std::string& memory)
     : layout_(layout), prefix_(folder.empty() ? "" : folder + "/") {
+  WEFT_BUG_IF(!memory.empty() && layout.files() != 1, layout.path(0), ": ", layout.files(), " files in one of memory");
   for (size_t f = 0; f < layout.files(); ++f) {
-    files_.push_back(std::make_unique<AtomicFile>(prefix_ + layout.path(f)));
+    files_.push_back(std::make_unique<AtomicFile>(prefix_ + layout.path(f), memory));
     files_.back()->resize(layout.size(f));
   }
 }

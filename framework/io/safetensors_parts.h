@@ -23,7 +23,8 @@ struct TensorPiece {
 class SafetensorsFiles {
  public:
   /// Makes the files in `folder`, which exists; "": the paths of the layout are whole. `layout` must outlive this.
-  SafetensorsFiles(const SafetensorsLayout& layout, const std::string& folder);
+  /// `memory`: the file that gets the bytes of a layout of one file (AtomicFile).
+  SafetensorsFiles(const SafetensorsLayout& layout, const std::string& folder, const std::string& memory = "");
   /// The temporary path of each file, absolute: processes have their own working directories.
   std::vector<std::string> paths() const;
   /// Writes headers and the index, after all parts are written. `shares`: the results of write_parts(), joined by XOR.

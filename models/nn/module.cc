@@ -312,9 +312,15 @@ Parameter Module::get_parameter(const std::string& path, std::source_location lo
 
 void Module::load_state_dict(const StateDict& values, bool strict, std::source_location loc) const {
   internal::LineScope line(loc);
+  const auto cells = cells_for(values, strict);
+  NoGrad guard;
+  for (const auto& [name, cell] : cells) cell.set(values.at(name).to(cell.dtype()).to(cell.type().device));
+}
+
+std::vector<std::pair<std::string, CellHandle>> Module::cells_for(const StateDict& values, bool strict) const {
   std::vector<std::string> missing, unexpected, known;
   std::string misfits;
-  std::vector<std::pair<CellHandle, const Tensor*>> writes;
+  std::vector<std::pair<std::string, CellHandle>> fitting;
   for (const auto& [name, cell] : named_cells()) {
     known.push_back(name);
     auto it = values.find(name);
@@ -323,7 +329,7 @@ void Module::load_state_dict(const StateDict& values, bool strict, std::source_l
     } else if (const std::string problem = misfit(cell, it->second); !problem.empty()) {
       misfits += str_cat(misfits.empty() ? "" : ", ", "'", name, "' ", problem);
     } else {
-      writes.emplace_back(cell, &it->second);
+      fitting.emplace_back(name, cell);
     }
   }
   std::sort(known.begin(), known.end());
@@ -336,8 +342,7 @@ void Module::load_state_dict(const StateDict& values, bool strict, std::source_l
   }
   if (!misfits.empty()) problems += (problems.empty() ? "" : "; ") + misfits;
   WEFT_CHECK(problems.empty(), "load_state_dict: ", problems);
-  NoGrad guard;
-  for (const auto& [cell, value] : writes) cell.set(value->to(cell.dtype()).to(cell.type().device));
+  return fitting;
 }
 
 void Module::to(DType dtype, std::source_location loc) const {

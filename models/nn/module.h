@@ -132,6 +132,9 @@ class Module {
   /// unexpected or does not fit; strict = false allows missing and unexpected entries.
   void load_state_dict(const StateDict& values, bool strict = true,
                        std::source_location loc = std::source_location::current()) const;
+  /// The cells that load_state_dict() sets, by their names in `values`, whose tensors may be on the meta device. Throws
+  /// its errors, and changes nothing.
+  std::vector<std::pair<std::string, CellHandle>> cells_for(const StateDict& values, bool strict) const;
 
   /// Converts every floating-point cell; lazy cells stay lazy.
   void to(DType dtype, std::source_location loc = std::source_location::current()) const;

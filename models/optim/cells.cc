@@ -12,8 +12,8 @@ namespace weft::internal {
 // Whether an f32 parameter can be moved by this much.
 static bool fits_f32(double value) { return std::isfinite(static_cast<float>(value)) && value >= 0; }
 
-void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
-               const std::map<std::string, Tensor>& values, const char* what, size_t scalars) {
+void check_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
+                 const std::map<std::string, Tensor>& values, const char* what, size_t scalars) {
   std::string problems;
   auto add = [&](const auto&... text) { problems += str_cat(problems.empty() ? "" : ", ", text...); };
   std::set<std::string> known;
@@ -33,6 +33,11 @@ void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
   for (const auto& [name, value] : values)
     if (!known.contains(name)) add("'", name, "' is unexpected");
   WEFT_CHECK(problems.empty(), "load_state_dict: ", what, " state: ", problems);
+}
+
+void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
+               const std::map<std::string, Tensor>& values, const char* what, size_t scalars) {
+  check_cells(cells, values, what, scalars);
   for (const auto& [name, cell] : cells) cell.set(values.at(name).to(cell.dtype()).to(cell.type().device));
 }
 

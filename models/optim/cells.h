@@ -10,9 +10,12 @@
 
 namespace weft::internal {
 
-/// Sets the cells from values of the same names and shapes. Throws before it changes anything, and names every entry
-/// that is missing, unexpected or does not fit; `what` names the owner of the cells: "optimiser". The first `scalars`
-/// cells accept only finite numbers >= 0: learning rates and counts.
+/// Throws unless the values have the names and shapes of the cells, and names every entry that is missing, unexpected
+/// or does not fit; `what` names the owner of the cells: "optimiser". The first `scalars` cells accept only finite
+/// numbers >= 0: learning rates and counts.
+void check_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
+                 const std::map<std::string, Tensor>& values, const char* what, size_t scalars);
+/// Sets the cells after check_cells().
 void set_cells(const std::vector<std::pair<std::string, CellHandle>>& cells,
                const std::map<std::string, Tensor>& values, const char* what, size_t scalars);
 

@@ -184,9 +184,20 @@ std::map<std::string, Tensor> Optimizer::state_dict(std::vector<std::string>* to
   return whole_values(named_cells(), torn);
 }
 
+// For check_cells(): lr and steps are scalars.
+static constexpr const char* kOwner = "optimiser";
+static constexpr size_t kScalars = 2;
+
 void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) const {
   internal::LineScope line(loc);
-  internal::set_cells(named_cells(), values, "optimiser", /*scalars=*/2);
+  internal::set_cells(named_cells(), values, kOwner, kScalars);
+}
+
+std::vector<std::pair<std::string, CellHandle>> Optimizer::cells_for(
+    const std::map<std::string, Tensor>& values) const {
+  auto cells = named_cells();
+  internal::check_cells(cells, values, kOwner, kScalars);
+  return cells;
 }
 
 }  // namespace weft::optim

@@ -59,6 +59,8 @@ class Optimizer {
   /// Throws before it changes anything, and names every entry that is missing, unexpected or does not fit.
   void load_state_dict(const std::map<std::string, Tensor>& values,
                        std::source_location loc = std::source_location::current()) const;
+  /// named_cells(). Throws the errors of load_state_dict(values), whose tensors may be on the meta device.
+  std::vector<std::pair<std::string, CellHandle>> cells_for(const std::map<std::string, Tensor>& values) const;
 
  protected:
   struct Slot {

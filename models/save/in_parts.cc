@@ -61,6 +61,7 @@ struct SaveInParts::Files {
   std::vector<Value> values;
   io::Metadata metadata;
   int64_t max_file_bytes = INT64_MAX;
+  std::string memory;  // in the first process: gets the bytes; empty: a new file does
 
   // Since begin().
   std::optional<io::SafetensorsLayout> layout;
@@ -192,6 +193,10 @@ JobProcesses::Facts SaveInParts::hold_values(Copies copies) {
   return facts;
 }
 
+void SaveInParts::set_memory(const std::vector<std::string>& files) {
+  for (size_t i = 0; i < files.size(); ++i) all_.at(i)->memory = files[i];
+}
+
 void SaveInParts::begin(const std::function<std::string()>& folder, Copies copies) {
   job_ = internal::job_processes();
   one_host_ = !job_ || job_->on_one_host();
@@ -208,7 +213,7 @@ void SaveInParts::begin(const std::function<std::string()>& folder, Copies copie
     const std::string in = folder();
     for (const auto& f : all_) {
       f->in_use.emplace(in.empty() ? f->path : in + "/" + f->path);
-      f->files = std::make_unique<io::SafetensorsFiles>(*f->layout, in);
+      f->files = std::make_unique<io::SafetensorsFiles>(*f->layout, in, f->memory);
       for (const std::string& path : f->files->paths()) paths.append(path).push_back('\0');
     }
     return paths;

@@ -36,6 +36,9 @@ class SaveInParts {
   /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or
   /// metadata are an error, and so is a file that another SaveInParts writes.
   void begin(const std::function<std::string()>& folder, Copies copies = Copies::kWaited);
+  /// In `folder` of begin(): the files, one for each call of add(), that get the bytes (io::AtomicFile). Without this
+  /// call, and if `files` is empty, new files do.
+  void set_memory(const std::vector<std::string>& files);
   /// Writes the part of this process to disk, and drops the values. join() throws its errors. On any thread.
   void write() noexcept;
   /// Sends the checksums of all parts to the first process, when all parts are written.

@@ -2,6 +2,8 @@
 // processes.
 #include "models/save/in_parts.h"
 
+#include <unistd.h>
+
 #include <barrier>
 #include <cstring>
 #include <thread>
@@ -10,6 +12,8 @@
 #include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/state/stored_value.h"
 #include "framework/io/file.h"
+#include "framework/io/safetensors.h"
+#include "models/nn/layers/linear.h"
 #include "models/save/async.h"
 #include "models/save/save.h"
 #include "ops/core/core.h"
@@ -334,6 +338,39 @@ TEST_F(InParts, ValuesAreThoseOfTheBegin) {
   file.join();
   file.name_files();
   EXPECT_EQ(load(folder_ + "/w.safetensors").at("w").to_vector<float>(), std::vector<float>(4, 1));
+}
+
+// Each process of a job reads and checks its own shards when a step needs them; a process alone checks all at once.
+TEST_F(InParts, LoadReadsTheShardsOfTheProcess) {
+  const auto net = [] { return nn::Linear(1100, 1000); };  // the weight has 4.4 MB, which is two blocks
+  const nn::Linear saved = net();
+  save(saved, path_);
+  const int64_t damaged = io::SafetensorsFile(path_).at("weight").end - 1;
+  const int fd = io::open_for_update(path_);
+  ASSERT_EQ(::pwrite(fd, "\xff", 1, damaged), 1);
+  ::close(fd);
+  const std::string damage = "tensor 'weight', bytes 4194304 to 4400000: the checksum differs";
+  expect_has(error_of([&] { load(net(), path_); }), damage);
+  ThreadJob job(1);
+  const auto errors = job.run([&](int) {
+    const nn::Linear loaded = net();
+    load(loaded, path_);
+    EXPECT_EQ(loaded.bias.value().to_vector<float>(), saved.bias.value().to_vector<float>());
+    const Cell& cell = loaded.weight.cell();
+    auto* const stored = dynamic_cast<StoredValue*>(cell.remote.get());
+    ASSERT_TRUE(stored);
+    TensorPart part = TensorPart::all({1000, 1100});
+    part.dims[0] = {{1, 3}, {7, 8}};
+    std::vector<float> rows(3 * 1100), whole = saved.weight.value().to_vector<float>();
+    stored->read(cell, part, rows.data());
+    EXPECT_TRUE(std::equal(rows.begin(), rows.begin() + 2200, whole.begin() + 1100));
+    EXPECT_TRUE(std::equal(rows.begin() + 2200, rows.end(), whole.begin() + 7700));
+    part.dims[0] = {{999, 1000}};
+    expect_has(error_of([&] { stored->read(cell, part, rows.data()); }), damage);
+    expect_has(error_of([&] { load(nn::Linear(1100, 999), path_); }),
+               "'weight' has shape [1000, 1100], need [999, 1100]");
+  });
+  EXPECT_EQ(errors, std::vector<std::string>{""});
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/state/generator_state.h"
 #include "framework/dispatch/state/state.h"
+#include "framework/dispatch/state/stored_value.h"
 #include "framework/io/safetensors.h"
 #include "models/save/async.h"
 #include "models/save/in_parts.h"
@@ -102,34 +104,88 @@ void PendingSave::wait() {
   save_->wait();
 }
 
+namespace {
+
+// Writes a part of a tensor in a file to `to`, row-major.
+void read_part(const io::SafetensorsModel& file, const std::string& name, const TensorPart& part, void* to) {
+  const io::TensorInfo& info = file.at(name);
+  const int64_t item = itemsize(info.dtype);
+  each_run(part, info.shape, [&](const ElementRun& run) {
+    const auto bytes = file.bytes(name, run.whole * item, (run.whole + run.count) * item);
+    if (!bytes.empty()) std::memcpy(static_cast<std::byte*>(to) + run.part * item, bytes.data(), bytes.size());
+    for (size_t i = 0; info.dtype == kBool && i < bytes.size(); ++i)
+      WEFT_CHECK_AS(kDataLoss, bytes[i] <= std::byte{1}, file.path(), ": tensor '", name, "' is bool and has the byte ",
+                    static_cast<int>(bytes[i]), "; need 0 or 1");
+  });
+}
+
+Tensor read_whole(const io::SafetensorsModel& file, const std::string& name) {
+  const io::TensorInfo& info = file.at(name);
+  const Tensor t = Tensor::empty({info.dtype, Device::cpu(), info.shape});
+  read_part(file, name, TensorPart::all(info.shape), t.view_for_kernel().data);
+  return t;
+}
+
+// The value of a cell in a file that has the dtype of the cell.
+class ValueInFile final : public StoredValue {
+ public:
+  ValueInFile(const io::SafetensorsModel& file, std::string name) : file_(file), name_(std::move(name)) {}
+  void read(const Cell&, const TensorPart& part, void* to) override {
+    read_part(file_, name_, part, to);
+    file_.release(name_);
+  }
+
+ private:
+  const io::SafetensorsModel file_;
+  const std::string name_;
+};
+
+// Sets the cells that `cells_for` returns for the values of a file. In a job each process reads the shards of its ranks
+// when a step needs them, of values that are worth it.
+template <class CellsFor>
+void load_cells(const std::string& path, const CellsFor& cells_for) {
+  constexpr int64_t kWorthIt = 64 << 10;  // bytes
+  const io::SafetensorsModel file(path);
+  nn::StateDict values;
+  for (const std::string& name : file.names()) {
+    const io::TensorInfo& info = file.at(name);
+    const bool later = internal::job_processes() && info.nbytes() >= kWorthIt && info.dtype != kBool;
+    values.emplace(name, later ? Tensor::empty({info.dtype, Device::meta(), info.shape}) : read_whole(file, name));
+  }
+  std::vector<std::pair<std::string, CellHandle>> cells;
+  with_path(path, [&] { cells = cells_for(values); });
+  NoGrad guard;
+  for (const auto& [name, cell] : cells) {
+    Tensor& value = values.at(name);
+    const bool later = value.device() == Device::meta();
+    if (later && value.dtype() == cell.dtype()) {
+      internal::set_remote(cell.cell(), make_ref<ValueInFile>(file, name));
+      continue;
+    }
+    if (later) value = read_whole(file, name);
+    cell.set(value.to(cell.dtype()).to(cell.type().device));
+  }
+}
+
+}  // namespace
+
 nn::StateDict load(const std::string& path, SaveLoc loc) {
   LineScope line(loc);
   check_outside("load");
   const io::SafetensorsModel file(path);
   nn::StateDict values;
-  for (const std::string& name : file.names()) {
-    const io::TensorInfo& info = file.at(name);
-    Tensor t = Tensor::empty({info.dtype, Device::cpu(), info.shape});
-    const std::span<const std::byte> bytes = file.bytes(name);
-    uint8_t* to = t.view_for_kernel().as<uint8_t>();
-    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
-    if (info.dtype == kBool)
-      for (size_t i = 0; i < bytes.size(); ++i)
-        WEFT_CHECK_AS(kDataLoss, to[i] <= 1, path, ": tensor '", name, "' is bool and has the byte ",
-                      static_cast<int>(to[i]), "; need 0 or 1");
-    values.emplace(name, std::move(t));
-  }
+  for (const std::string& name : file.names()) values.emplace(name, read_whole(file, name));
   return values;
 }
 void load(const nn::Module& model, const std::string& path, bool strict, SaveLoc loc) {
   LineScope line(loc);
-  const nn::StateDict values = load(path, loc);
-  with_path(path, [&] { model.load_state_dict(values, strict, {}); });
+  check_outside("load");
+  load_cells(path, [&](const nn::StateDict& values) { return model.cells_for(values, strict); });
 }
 void load(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc) {
   LineScope line(loc);
-  const nn::StateDict values = load(path, loc);
-  with_path(path, [&] { optimizer.load_state_dict(values); });
+  check_outside("load");
+  load_cells(path, [&](const nn::StateDict& values) { return optimizer.cells_for(values); });
 }
 void load(const Generator& generator, const std::string& path, SaveLoc loc) {
   LineScope line(loc);

@@ -69,7 +69,8 @@ class PendingSave {
 nn::StateDict load(const std::string& path, SaveLoc loc = SaveLoc::current());
 /// model.load_state_dict(load(path)): throws before anything changes, with the path, and names the entries that are
 /// missing, unexpected (unless `strict` is false) or of another shape. Values are converted to the dtype and device of
-/// the model.
+/// the model. In a job each process reads the shards of its ranks, and large ones when a step needs them: damage there
+/// is an error of the step.
 void load(const nn::Module& model, const std::string& path, bool strict = true, SaveLoc loc = SaveLoc::current());
 void load(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc = SaveLoc::current());
 void load(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());

@@ -146,6 +146,10 @@ void write_about(const io::AtomicFolder& folder, const TrainState& state, const 
   io::write_file_atomic(state_path(folder.folder()), io::write_json(j, 2) + "\n");
 }
 
+}  // namespace
+
+int64_t count_checkpoints(const std::string& dir) { return std::ssize(steps_in(dir)); }
+
 void remove_old_checkpoints(const std::string& dir, int64_t newest, int64_t keep) {
   const std::vector<int64_t> steps = steps_in(dir);
   for (size_t i = 0; i + keep < steps.size(); ++i)
@@ -153,22 +157,22 @@ void remove_old_checkpoints(const std::string& dir, int64_t newest, int64_t keep
       io::remove_folder_at_once(old);
 }
 
-}  // namespace
-
 std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock,
-                                            const AboutRun& about, AsyncSave::Pace pace) {
-  constexpr int64_t kMostFile = int64_t{5} << 30;
+                                            const AboutRun& about, AsyncSave::Pace pace,
+                                            const std::function<std::vector<std::string>()>& memory) {
+  const int64_t most = memory ? INT64_MAX : int64_t{5} << 30;  // bytes of a file
   const std::string path = str_cat(dir, "/step_", state.step);
   const auto folder = std::make_shared<std::optional<io::AtomicFolder>>();  // in the first process
   auto tensors = std::make_unique<SaveInParts>("saving a checkpoint", path + " was not written: ");
-  tensors->add("model.safetensors", model, {{"format", "pt"}}, kMostFile);
-  tensors->add("optimizer.safetensors", optimizer, {}, kMostFile);
+  tensors->add("model.safetensors", model, {{"format", "pt"}}, most);
+  tensors->add("optimizer.safetensors", optimizer, {}, most);
   const auto begin = [&] {
     need_checkpoint_or_nothing(path);
     io::make_folders(dir);
     if (lock) lock->renew();
     io::remove_leftovers(dir);
+    if (memory) tensors->set_memory(memory());
     return folder->emplace(path).folder();
   };
   using Copies = SaveInParts::Copies;

@@ -1,6 +1,7 @@
 // Checkpoints: a folder step_N with the model and the other state as safetensors, and state.json. Writing is atomic:
 // the folder gets its final name when it is complete. Its bytes do not depend on the mesh that wrote it.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -55,10 +56,13 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
                             const AboutRun& about = {});
 
 /// Begins the same, and returns while a thread of each process writes the values of the call (models/save/async.h).
-/// note() of the save is the error of removing old checkpoints. `lock` must outlive the save.
+/// note() of the save is the error of removing old checkpoints. `lock` must outlive the save. `memory`, if it is set,
+/// is called in the first process before files are made, and returns files in memory for the tensors of the model and of
+/// the optimizer, or nothing.
 std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
-                                            const AboutRun& about = {}, AsyncSave::Pace pace = AsyncSave::Pace::kYield);
+                                            const AboutRun& about = {}, AsyncSave::Pace pace = AsyncSave::Pace::kYield,
+                                            const std::function<std::vector<std::string>()>& memory = {});
 
 /// Throws if a file or folder step_N in `dir` that save_checkpoint() would replace is not a checkpoint, naming it and
 /// its missing file.
@@ -69,6 +73,10 @@ std::string lock_path(const std::string& dir);
 
 /// The newest checkpoint folder in `dir`, or "" if there is none.
 std::string latest_checkpoint(const std::string& dir);
+
+int64_t count_checkpoints(const std::string& dir);
+/// Removes all but the newest `keep` checkpoints, and keeps `newest`.
+void remove_old_checkpoints(const std::string& dir, int64_t newest, int64_t keep);
 
 /// The step of the newest checkpoint in `dir`; -1: there is none. A run may write to it meanwhile: nothing is changed.
 int64_t newest_step(const std::string& dir);

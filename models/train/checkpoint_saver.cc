@@ -7,6 +7,7 @@
 #include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/rank/flight.h"
 #include "models/train/job.h"
+#include "models/train/memory.h"
 
 namespace weft::train {
 
@@ -35,7 +36,7 @@ bool CheckpointSaver::lock() {
     } catch (const Error& e) {
       throw Error(e.code(), str_cat("--checkpoint_dir: ", e.what()));
     }
-    as_settled = latest_checkpoint(setup_.dir) == setup_.resumed;
+    as_settled = newest_state(setup_.dir, setup_.memory) == setup_.resumed;
   });
   return value_of_first(as_settled);
 }

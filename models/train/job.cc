@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <optional>
 #include <random>
@@ -17,6 +18,7 @@
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
 #include "models/train/device.h"
+#include "models/train/memory.h"
 #include "models/weights/load.h"
 
 namespace weft::train {
@@ -115,7 +117,10 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
   job.share_cores = switch_int("WEFT_THREADS") == 0;
   if (o.restarts > 0)
     job.restarts = {.most = o.restarts,
-                    .committed = [dir] { return newest_step(dir); },
+                    .committed =
+                        [dir, in = o.memory_dir](const std::string& held) {
+                          return std::max(newest_step(dir), newest_step(in.empty() ? held : memory_folder(in, dir)));
+                        },
                     .arguments = {"--restarts=0", "--checkpoint_dir=" + dir},
                     .resume = {"--resume"}};
   if (!o.checkpoint_dir.empty()) job.keep = io::resolve_path(o.checkpoint_dir);

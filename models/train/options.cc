@@ -13,6 +13,7 @@
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
+#include "models/train/memory.h"
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
 #include "models/train/set_fields.h"
@@ -60,8 +61,14 @@ Flags train_flags(TrainOptions& o) {
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
       {"restarts",
        &o.restarts,
-       "restarts from the newest checkpoint after a signal has killed a process; a new checkpoint resets the count",
+       "restarts from the newest checkpoint, or from a newer state in memory, after a signal has killed a process; a "
+       "new one resets the count",
        {0, 1000}},
+      {"memory_every", &o.memory_every,
+       "steps between states in memory, from which killed processes go on, 0 for none, or auto: about 2 % of the time; "
+       "the newest two stay in memory of --restarts, or in --memory_dir"},
+      {"memory_dir", &o.memory_dir,
+       "with --memory_every, folder in memory, such as /dev/shm, if torchrun, Slurm or mpirun has started the run"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations; master weights are always f32"},
       {"compile", &step.enabled, "capture the step as one graph and replay it; false: run it op by op"},
@@ -126,7 +133,8 @@ std::string flag_lines(TrainOptions o, const std::string& before) {
   for (size_t i = 0; i < flags.size(); ++i) {
     const std::string& name = flags[i].name;
     bool chosen_again = false;
-    for (const char* own : {"checkpoint_dir", "resume", "restarts", "metrics", "log_dir", "profile_out", "save_plan"})
+    for (const char* own : {"checkpoint_dir", "resume", "restarts", "memory_every", "memory_dir", "metrics", "log_dir",
+                            "profile_out", "save_plan"})
       chosen_again |= name == own;
     const std::string text = flag_text(flags[i]);
     if (!chosen_again && !same_value(flags[i], plain[i]) && text.find('\n') == text.npos)
@@ -254,6 +262,27 @@ void settle_profile(Setup& p, const TrainOptions& o) {
   const std::string path = io::resolve_path(o.profile_out);
   check_flag("profile_out", !path.empty() && !io::is_folder(path) && io::is_folder(io::folder_of(path)),
              in_quotes(o.profile_out), "a file in a folder that exists");
+}
+
+// The steps of --checkpoint_every and --memory_every; -1: auto.
+int64_t interval(const char* flag, const std::string& text) {
+  if (text == "auto") return -1;
+  int64_t steps = 0;
+  const char* const end = text.data() + text.size();
+  const auto r = std::from_chars(text.data(), end, steps);
+  check_flag(flag, r.ec == std::errc() && r.ptr == end && steps >= 0, in_quotes(text), "a number of steps, 0 or auto");
+  return steps;
+}
+
+void settle_memory(Setup& p, const TrainOptions& o) {
+  p.memory_every = interval("memory_every", o.memory_every);
+  if (p.memory_every == 0) p.memory.clear();
+  const bool on = p.memory_every != 0;
+  check_flag("memory_dir", on || o.memory_dir.empty(), o.memory_dir, "--memory_every as well");
+  check_flag("memory_every", !on || p.checkpoint_every != 0, o.memory_every,
+             "--checkpoint_every above 0 or auto: states in memory are gone when the host is");
+  check_flag("memory_every", !on || !p.memory.empty() || o.restarts > 0, o.memory_every,
+             "--restarts above 0, whose launcher holds the memory, or --memory_dir with a folder in memory");
 }
 
 // The newest folder BASE, BASE-2, ... with checkpoints to resume from, or the first one that no run has used.
@@ -458,7 +487,8 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   p.dir = o.checkpoint_dir.empty()
               ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of(family, p, o))), o.resume)
               : io::resolve_path(o.checkpoint_dir);
-  if (o.resume) p.resumed = latest_checkpoint(p.dir);
+  if (o.memory_every != "0") p.memory = memory_folder(o.memory_dir, p.dir);
+  if (o.resume) p.resumed = newest_state(p.dir, p.memory);
   TrainState run;
   if (!p.resumed.empty()) run = take_from_run(p.resumed, family, o);
   p.on_text = o.data != "synthetic";
@@ -466,6 +496,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   p.config_name = name_of(family, p, o);
   settle_config(p, family, run, from, o);
   settle_tokenizer(p, run, from, o);
+  if (p.origin.source.empty()) o.config = p.config_name;  // for run.flags: a resumed run takes it from its checkpoint
   const bool own = p.config_name == family.default_preset;
   for (const Flag& flag : train_flags(o))  // a program may fill the options itself
     check_flag(flag.name.c_str(), in_range(flag), flag_text(flag), "a value in its range (--help)");
@@ -487,14 +518,8 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   p.device = parse_device(o.device);
   check_flag("tf32", p.device.type == DeviceType::kCuda || !o.step.tf32, "true",
              "--device cuda: only GPUs have TF32 products");
-  if (o.checkpoint_every == "auto") {
-    p.checkpoint_every = -1;
-  } else {
-    const char* end = o.checkpoint_every.data() + o.checkpoint_every.size();
-    auto r = std::from_chars(o.checkpoint_every.data(), end, p.checkpoint_every);
-    check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
-               in_quotes(o.checkpoint_every), "a number of steps, 0 or auto");
-  }
+  p.checkpoint_every = interval("checkpoint_every", o.checkpoint_every);
+  settle_memory(p, o);
   check_flag("mtbf", p.checkpoint_every < 0 || !o.given["mtbf"], str_cat(o.mtbf), "--checkpoint_every auto as well");
   check_flag("checkpoint_errors", o.checkpoint_errors == "warn" || o.checkpoint_errors == "stop",
              in_quotes(o.checkpoint_errors), "warn or stop");
@@ -509,6 +534,9 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   if (!o.resume && !latest_checkpoint(p.dir).empty())
     usage_error(str_cat("--checkpoint_dir: ", p.dir,
                         " holds the checkpoints of an earlier run; add --resume to continue, or name another folder"));
+  if (!o.resume && !p.memory.empty() && newest_step(p.memory) >= 0)
+    usage_error(
+        str_cat("--memory_dir: ", p.memory, " has states of an earlier run; add --resume to continue, or remove it"));
   check_only_checkpoints(p.dir);
   return p;
 }

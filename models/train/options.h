@@ -38,7 +38,9 @@ struct TrainOptions {
   std::string checkpoint_errors = "warn";
   bool checkpoint_async = false;
   int64_t keep = 3;
-  int64_t restarts = 0;  // after signals that end processes; a new checkpoint resets the count
+  int64_t restarts = 0;            // after signals that end processes; a new checkpoint resets the count
+  std::string memory_every = "0";  // as checkpoint_every, for states in memory
+  std::string memory_dir;          // folder in memory for them; empty: memory that the launcher holds
   std::string device = "cpu";
   std::string dtype = "f32";
   CompileOptions step;  // how the step is compiled; settle() fills in the mesh
@@ -64,8 +66,8 @@ struct TrainOptions {
 Flags train_flags(TrainOptions& options);
 
 /// The flags of a run for --flagfile, a line each: the flags of the run that it resumes (`before`), and all flags with
-/// other values than their defaults. --checkpoint_dir, --resume, --restarts and files that the run writes are left out:
-/// each run chooses them.
+/// other values than their defaults. --checkpoint_dir, --resume, --restarts, --memory_every, --memory_dir and files
+/// that the run writes are left out: each run chooses them.
 std::string flag_lines(TrainOptions options, const std::string& before);
 
 /// The flag that names the model: "hf", "init_from" or "config".
@@ -86,7 +88,9 @@ struct Setup {
   DType dtype = kFloat32;
   Device device;
   int64_t checkpoint_every = 0;  // -1: auto
+  int64_t memory_every = 0;      // -1: auto
   std::string dir;               // folder of checkpoints
+  std::string memory;            // folder of states in memory; empty: none
   std::string resumed;           // the checkpoint to resume from; empty: none
   bool on_text = true;
   uint64_t saved_hash = 0;                      // hash of the plan in options.plan; 0: none

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <tuple>
 
 #include "framework/base/testing/error_of.h"
@@ -110,6 +112,60 @@ TEST(Options, AResumedRunKeepsItsModel) {
   EXPECT_EQ(testing::error_of([&] { settle(moe::family(), o); }),
             str_cat("--set: got bias_rate=0.5; need 0.25, as the resumed run in ", o.checkpoint_dir,
                     " has it, or another --checkpoint_dir"));
+}
+
+TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
+  TrainOptions o;
+  o.checkpoint_dir = folder("memory");
+  o.memory_every = "auto";
+  const auto refused = [&] { return testing::error_of([&] { settle(moe::family(), o); }); };
+  EXPECT_EQ(refused(),
+            "--memory_every: got auto; need --restarts above 0, whose launcher holds the memory, or "
+            "--memory_dir with a folder in memory");
+  o.restarts = 1;
+  EXPECT_EQ(settle(moe::family(), o).memory, "");  // the launcher has no ranks
+  o.restarts = 0;
+  ::setenv("JOB_MEMORY", "/held", 1);
+  EXPECT_EQ(settle(moe::family(), o).memory, "/held");
+  ::unsetenv("JOB_MEMORY");
+  o.memory_dir = folder("states");
+  const auto setup = settle(moe::family(), o);
+  EXPECT_TRUE(setup.memory.starts_with(o.memory_dir + "/weft-")) << setup.memory;
+  EXPECT_EQ(setup.memory_every, -1);
+  o.checkpoint_dir += "2";
+  EXPECT_NE(settle(moe::family(), o).memory, setup.memory) << "two runs have one folder";
+  o.checkpoint_dir.pop_back();
+  o.memory_every = "-1";
+  EXPECT_EQ(refused(), "--memory_every: got '-1'; need a number of steps, 0 or auto");
+  o.memory_every = "0";
+  EXPECT_EQ(refused(), str_cat("--memory_dir: got ", o.memory_dir, "; need --memory_every as well"));
+  o.memory_every = "2";
+  o.checkpoint_every = "0";
+  EXPECT_EQ(refused(),
+            "--memory_every: got 2; need --checkpoint_every above 0 or auto: states in memory are gone when "
+            "the host is");
+  o.checkpoint_every = "auto";
+
+  // The newest state counts; of equal ones the state in memory.
+  const auto save = [&](const std::string& dir, int64_t step) {
+    save_checkpoint(dir, {.step = step, .family = "moe"}, {}, {}, 0);
+  };
+  save(setup.memory, 3);
+  EXPECT_EQ(refused(), str_cat("--memory_dir: ", setup.memory,
+                               " has states of an earlier run; add --resume to continue, "
+                               "or remove it"));
+  o.resume = true;
+  for (const auto& [dir, step, want] : {std::tuple(o.checkpoint_dir, 2, setup.memory + "/step_3"),
+                                        {o.checkpoint_dir, 3, setup.memory + "/step_3"},
+                                        {o.checkpoint_dir, 4, o.checkpoint_dir + "/step_4"},
+                                        {setup.memory, 5, setup.memory + "/step_5"}}) {
+    save(dir, step);
+    EXPECT_EQ(settle(moe::family(), o).resumed, want);
+  }
+  std::filesystem::permissions(setup.memory, std::filesystem::perms::others_write, std::filesystem::perm_options::add);
+  EXPECT_EQ(refused(), str_cat("--memory_dir: ", setup.memory,
+                               " is not a folder that this user alone may write to; move "
+                               "it away, or name another folder"));
 }
 
 // Earlier versions read the files that this one writes.

@@ -34,6 +34,7 @@
 #include "models/train/event_file.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
+#include "models/train/memory.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
 #include "models/weights/load.h"
@@ -174,11 +175,13 @@ class Trainer {
         if (f.show) progress.update(m);
       }
     };
+    memory_.begin(checkpoint());
     model_->train();
     int64_t queued = state_.step;
     while (queued < options_.steps) {
-      const NextStep next = next_step(progress.due(queued + 1, last_seconds), saver_.due(queued + 1));
-      if (!next.busy) saver_.advance();
+      const NextStep next =
+          next_step(progress.due(queued + 1, last_seconds), saver_.due(queued + 1), memory_.due(queued + 1));
+      if (!next.busy) saver_.advance(), memory_.advance();
       if (stops_) break;
       if (queued + 1 == setup_.profile_first) {
         finish(0);
@@ -219,7 +222,8 @@ class Trainer {
       flights.push_back(std::move(f));
       ++queued;
       const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
-      const bool drains = evaluates || next.saves || queued == options_.steps || queued == setup_.profile_last;
+      const bool drains =
+          evaluates || next.saves || next.keeps || queued == options_.steps || queued == setup_.profile_last;
       finish(drains ? 0 : lookahead());
       trace.reset();
       if (queued == setup_.profile_last) save_profile(progress);
@@ -229,7 +233,10 @@ class Trainer {
         if (events) events->scalar("eval/loss", loss, state_.step);
         progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
-      if (next.saves) saver_.save(checkpoint(), /*last=*/false, progress);
+      if (next.saves)
+        saver_.save(checkpoint(), /*last=*/false, progress);
+      else if (next.keeps)
+        memory_.save(checkpoint());
     }
     finish(0);
     if (profile_) save_profile(progress);  // interrupted before its last step
@@ -243,6 +250,7 @@ class Trainer {
       saver_.save(checkpoint(), /*last=*/true, progress);
       progress.note(str_cat("checkpoint: ", setup_.dir, "/step_", state_.step));
     }
+    memory_.end();
     if (stops_) {
       const std::string where = str_cat(
           "after step ", state_.step, setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
@@ -258,20 +266,24 @@ class Trainer {
   size_t lookahead() const { return setup_.device.type == DeviceType::kCuda ? kLookahead : 0; }
 
   // The agreement of all processes before a step: whether a signal to one of them ends the run here, whether the step
-  // gets a line, whether the ranks report their waiting times, whether a checkpoint follows, and whether a process is
-  // busy with the last one. The first process has the line, --metrics, and the clock of checkpoints.
+  // gets a line, whether the ranks report their waiting times, whether a checkpoint or a state in memory follows, and
+  // whether a process is busy with the last one. The first process has the line, --metrics, and the clock of saves.
   struct NextStep {
-    bool show, collect, saves, busy;
+    bool show, collect, saves, keeps, busy;
   };
-  NextStep next_step(bool show, bool saves) {
+  NextStep next_step(bool show, bool saves, bool keeps) {
     const bool first = dist::is_first();
-    uint8_t word[] = {interrupted(),  static_cast<uint8_t>(interrupted_code()),
-                      first && show,  first && (show || !options_.metrics.empty()),
-                      first && saves, saver_.busy()};
+    uint8_t word[] = {interrupted(),
+                      static_cast<uint8_t>(interrupted_code()),
+                      first && show,
+                      first && (show || !options_.metrics.empty()),
+                      first && saves,
+                      first && keeps,
+                      saver_.busy() || memory_.busy()};
     if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
     stops_ = word[0];
     code_ = word[1];
-    return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0};
+    return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0, word[6] != 0};
   }
 
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
@@ -315,6 +327,11 @@ class Trainer {
       std::printf("peak memory of a rank while a checkpoint is written: %s (--checkpoint_async: its cells twice)\n",
                   bytes_text(static_cast<double>(report.peak_bytes() + cells)).c_str());
     }
+    if (options_.show_plan && memory_.host_bytes() > 0)
+      std::printf(
+          "states in memory of the host: %s (--memory_every: the newest two); a rank has its cells once more "
+          "while one is written\n",
+          bytes_text(static_cast<double>(memory_.host_bytes())).c_str());
     std::fflush(stdout);
   }
 
@@ -456,7 +473,7 @@ class Trainer {
       scaler_->scale_factor.set(full({}, s.loss_scale).to(setup_.device));
       scaler_->good_steps.set(full({}, s.good_steps, {.dtype = kInt64}).to(setup_.device));
     }
-    saver_.set_saved(s.step);
+    if (folder == str_cat(setup_.dir, "/step_", s.step)) saver_.set_saved(s.step);  // not a state in memory
     std::printf("resumed from %s\n", folder.c_str());
   }
 
@@ -534,6 +551,7 @@ class Trainer {
   TrainOptions options_;
   const Setup setup_;
   CheckpointSaver saver_{setup_, options_};
+  MemorySaver memory_{setup_};
   const nn::ModelFamily& family_;
   dist::Job& job_;
   std::unique_ptr<nn::LanguageModel> model_;

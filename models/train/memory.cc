@@ -1,0 +1,147 @@
+#include "models/train/memory.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "distributed/launch/held_memory.h"
+#include "distributed/launch/processes.h"
+#include "framework/base/error.h"
+#include "framework/base/failure_report.h"
+#include "framework/base/units.h"
+#include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/rank/flight.h"
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+#include "models/train/checkpoint.h"
+
+namespace weft::train {
+namespace {
+
+bool is_held(const std::string& folder) {
+  const char* const held = std::getenv(dist::kMemoryVariable);
+  return held && folder == held;
+}
+
+// Makes the folder in --memory_dir, for two states with `bytes` together. States that are there will be replaced.
+void make_folder(const std::string& folder, int64_t bytes) {
+  io::make_folders(io::folder_of(folder));
+  struct statvfs room {};
+  if ((::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) || ::statvfs(folder.c_str(), &room) != 0)
+    internal::fail(Code::kFailedPrecondition, str_cat("cannot make '", folder, "': ", io::errno_text(errno)));
+  const double free = static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
+  const double need = static_cast<double>(bytes / 2 * std::max<int64_t>(0, 2 - count_checkpoints(folder)));
+  WEFT_CHECK_AS(kResourceExhausted, free >= need, folder, " has room for ", bytes_text(free), "; need ",
+                bytes_text(need), " for two states of the run");
+}
+
+// Makes room for the next state: removes all states but the newest. Returns the files in memory that get the tensors of
+// the model and of the optimizer: two of the launcher's four are of the newest state. None in a folder in memory.
+std::vector<std::string> room_for_state(const std::string& folder) {
+  remove_old_checkpoints(folder, /*newest=*/-1, 1);
+  if (!is_held(folder)) return {};
+  std::error_code ignored;
+  const auto of_newest = std::filesystem::read_symlink(latest_checkpoint(folder) + "/model.safetensors", ignored);
+  const int first = of_newest == dist::HeldMemory::file(folder, 0) ? 2 : 0;
+  return {dist::HeldMemory::file(folder, first), dist::HeldMemory::file(folder, first + 1)};
+}
+
+}  // namespace
+
+std::string memory_folder(const std::string& memory_dir, const std::string& dir) {
+  if (memory_dir.empty()) {
+    const char* const held = std::getenv(dist::kMemoryVariable);
+    return held ? held : "";
+  }
+  // A run finds its own states only.
+  const std::string run = std::filesystem::absolute(dir).lexically_normal().string();
+  const std::string folder =
+      str_cat(io::resolve_path(memory_dir), "/weft-", io::base_name(run), "-", io::hex64(io::checksum(run)));
+  struct stat s {};
+  const bool own = ::lstat(folder.c_str(), &s) != 0 ||
+                   (S_ISDIR(s.st_mode) && s.st_uid == ::geteuid() && (s.st_mode & (S_IWGRP | S_IWOTH)) == 0);
+  WEFT_CHECK_AS(kFailedPrecondition, own, "--memory_dir: ", folder,
+                " is not a folder that this user alone may write to; move it away, or name another folder");
+  return folder;
+}
+
+void MemorySaver::begin(const CheckpointSaver::Content& c) {
+  if (setup_.memory.empty()) return;
+  step_ = c.state.step;
+  const dist::Processes* const job = dist::Processes::current();
+  WEFT_CHECK_AS(kFailedPrecondition, !job || job->on_one_host(),
+                "--memory_every: the ranks are on several hosts, each of which would have a part of a state; need one "
+                "host, or no --memory_every");
+  for (const NamedCells* cells : {&c.model, &c.optimizer})
+    for (const auto& [name, cell] : *cells) host_bytes_ += 2 * cell.type().nbytes();
+  if (is_held(setup_.memory)) return;
+  internal::on_first_process("preparing --memory_dir", [&] {
+    try {
+      make_folder(setup_.memory, host_bytes_);
+    } catch (const Error& e) {
+      throw Error(e.code(), str_cat("--memory_dir: ", e.what()));
+    }
+  });
+}
+
+bool MemorySaver::due(int64_t step) {
+  if (setup_.memory.empty() || save_) return false;
+  if (setup_.memory_every > 0) return step - step_ >= setup_.memory_every;
+  const double now = now_seconds();
+  if (since_ < 0) since_ = now;
+  return now - since_ > interval_;
+}
+
+void MemorySaver::advance() {
+  if (save_) go_on([this] { save_->advance(); });
+}
+
+void MemorySaver::save(const CheckpointSaver::Content& c) {
+  const flight::HostPhase phase(flight::Phase::kCheckpoint);
+  step_ = c.state.step;
+  since_ = now_seconds();
+  stall_ = 0;
+  go_on([&] {
+    save_ = begin_checkpoint(setup_.memory, c.state, c.model, c.optimizer, /*keep=*/0, /*lock=*/nullptr, c.about,
+                             AsyncSave::Pace::kYield, [this] { return room_for_state(setup_.memory); });
+  });
+}
+
+void MemorySaver::end() {
+  if (save_) go_on([this] { save_->wait(); });
+  if (setup_.memory.empty() || is_held(setup_.memory)) return;
+  internal::on_first_process("removing states in --memory_dir", [this] {
+    io::remove_leftovers(setup_.memory);
+    remove_old_checkpoints(setup_.memory, /*newest=*/-1, 0);
+    ::rmdir(setup_.memory.c_str());
+  });
+}
+
+// Does `work` of a state, and ends it if it is complete. All processes have the same error.
+void MemorySaver::go_on(const std::function<void()>& work) {
+  const double begin = now_seconds();
+  try {
+    work();
+    stall_ += now_seconds() - begin;
+    if (!save_->complete()) return;
+    // About 2 % of the time: steps are up to 10 % slower while threads write.
+    interval_ = std::max(0.5, 50 * (stall_ + 0.1 * save_->seconds()));
+  } catch (const Error& e) {
+    if (follows(e.code())) throw;  // the job has ended
+    if (dist::is_first() && !std::exchange(warned_, true))
+      internal::warn(str_cat("step ", step_, " is not kept in memory: ", e.what(), "; training goes on"));
+  }
+  save_.reset();
+}
+
+std::string newest_state(const std::string& dir, const std::string& memory) {
+  return !memory.empty() && newest_step(memory) >= std::max<int64_t>(0, newest_step(dir)) ? latest_checkpoint(memory)
+                                                                                          : latest_checkpoint(dir);
+}
+
+}  // namespace weft::train

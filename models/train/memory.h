@@ -1,0 +1,58 @@
+// States in memory: checkpoints in a folder in memory of the host, from which processes that were killed go on. The
+// launcher holds the memory (distributed/launch/held_memory.h), or it is a folder in --memory_dir.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/train/checkpoint_saver.h"
+#include "models/train/options.h"
+
+namespace weft::train {
+
+/// Keeps the newest two states of a run in memory. Its functions are collectives, as in CheckpointSaver.
+class MemorySaver {
+ public:
+  /// `setup` must outlive this.
+  explicit MemorySaver(const Setup& setup) : setup_(setup) {}
+
+  /// Prepares the memory, before the first step.
+  void begin(const CheckpointSaver::Content& content);
+  /// Since begin(): bytes of memory of the host that the states need; 0: none are kept.
+  int64_t host_bytes() const { return host_bytes_; }
+  /// Whether a state is due after `step`, which begins now: the first process's answer counts. While a state is
+  /// written, none is due.
+  bool due(int64_t step);
+  /// Whether this process is at work on a state.
+  bool busy() const { return save_ && save_->busy(); }
+  /// Continues the state that is being written, if there is one and no process is busy.
+  void advance();
+  /// Begins to write a state, which threads do. An error becomes a warning.
+  void save(const CheckpointSaver::Content& content);
+  /// Ends the state that is being written, after the last checkpoint. Removes the states in --memory_dir.
+  void end();
+
+ private:
+  void go_on(const std::function<void()>& work);
+
+  const Setup& setup_;
+  std::unique_ptr<AsyncSave> save_;  // the state that is being written
+  int64_t step_ = 0;                 // of the newest state that has begun
+  double since_ = -1;                // when it began
+  double stall_ = 0;                 // seconds that the run has waited for it
+  double interval_ = 0.5;            // auto: seconds between states
+  int64_t host_bytes_ = 0;
+  bool warned_ = false;
+};
+
+/// The folder of the states of the run whose checkpoints are in `dir`: in `memory_dir`, or else the folder that the
+/// launcher of this process holds. Empty: there is none. Throws FailedPrecondition if other users can write to it.
+std::string memory_folder(const std::string& memory_dir, const std::string& dir);
+
+/// The checkpoint to resume from: the newest state in `memory`, or the newest checkpoint in `dir` if that is newer. ""
+/// if there is none.
+std::string newest_state(const std::string& dir, const std::string& memory);
+
+}  // namespace weft::train
