@@ -51,6 +51,14 @@ Flags train_flags(TrainOptions& o) {
       {"checkpoint_every", &o.checkpoint_every,
        "steps between checkpoints, 0 for none, or auto: about 1 % of the time"},
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
+      {"check_state",
+       &o.check_state,
+       "steps between checks of the state for wrong bits: on a mesh, ranks with equal shards compare them, before each "
+       "checkpoint too; on one device the step is made twice; 0: never",
+       {0}},
+      {"check_state_errors", &o.check_state_errors,
+       "with --check_state, what follows when the rank with wrong bits is known: stop, or continue from the right "
+       "state"},
       {"restarts",
        &o.restarts,
        "restarts from the newest checkpoint after a signal has killed a process; a new checkpoint resets the count",
@@ -481,6 +489,10 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
                in_quotes(o.checkpoint_every), "a number of steps, 0 or auto");
   }
+  check_flag("check_state_errors", o.check_state_errors == "stop" || o.check_state_errors == "continue",
+             in_quotes(o.check_state_errors), "stop or continue");
+  check_flag("check_state_errors", o.check_state > 0 || o.check_state_errors == "stop", o.check_state_errors,
+             "--check_state above 0 as well");
   const std::string restarts = str_cat(o.restarts);
   check_flag("restarts", o.restarts == 0 || p.checkpoint_every != 0, restarts,
              "--checkpoint_every above 0 or auto: a restart continues from a checkpoint");

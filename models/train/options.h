@@ -34,6 +34,8 @@ struct TrainOptions {
   int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
   std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
   int64_t keep = 3;
+  int64_t check_state = 0;  // 0: never
+  std::string check_state_errors = "stop";
   int64_t restarts = 0;  // after signals that end processes; a new checkpoint resets the count
   std::string device = "cpu";
   std::string dtype = "f32";

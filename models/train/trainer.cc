@@ -34,6 +34,7 @@
 #include "models/train/job.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
+#include "models/train/state_check.h"
 #include "models/weights/load.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -132,8 +133,22 @@ class Trainer {
 
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;
+    const StateCheckOptions checking{options_.check_state, state_.step + 1, options_.check_state_errors == "continue"};
+    std::optional<StateCheck> check;
+    if (checking.every > 0 && options_.step.mesh.size() <= 1) check.emplace(all_cells(), checking);
     std::optional<RankMeter> meter;         // on a mesh
     double finished = 0, last_seconds = 0;  // when the previous step was read, and how long it took
+    int64_t queued = state_.step;
+    // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
+    const auto went_back = [&] {
+      if (!check || check->passes(state_, [&](const std::string& text) { progress.note(text); })) return false;
+      flights.clear();
+      loader_->seek(state_.samples);
+      queued = state_.step;
+      if (file) file.emplace(io::resolve_path(options_.metrics), state_.step);
+      if (events && meter) events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
+      return true;
+    };
     // Reads the results of the oldest steps until only `left` steps are queued.
     auto finish = [&](size_t left) {
       while (flights.size() > left) {
@@ -142,6 +157,7 @@ class Trainer {
         const std::vector<Tensor>& got = f.results.wait();
         StepMetrics m{.step = f.step, .loss = got[0].item<double>(), .grad_norm = got[1].item<double>(), .lr = f.lr};
         if (!got[2].item<bool>() && !scaler_) {
+          if (went_back()) return;
           progress.finish();
           // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
@@ -174,9 +190,9 @@ class Trainer {
       }
     };
     model_->train();
-    int64_t queued = state_.step;
     while (queued < options_.steps) {
       const auto [stop, show, collect] = next_step(progress.due(queued + 1, last_seconds));
+      if (stop && went_back()) continue;
       if (stop) break;
       if (queued + 1 == setup_.profile_first) {
         finish(0);
@@ -199,7 +215,9 @@ class Trainer {
           const std::string measured = switch_value("WEFT_MACHINE");
           const flight::HostPhase phase(flight::Phase::kPlan);
           step.prepare(tokens, targets);
-          report_plan(step.plan(measured.empty() ? "cpu" : measured));
+          dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
+          if (checking.every > 0) check.emplace(all_cells(), checking, &step.world(), &plan);
+          report_plan(plan);
           planned_ = true;
           meter.emplace(step.world());
         }
@@ -214,10 +232,13 @@ class Trainer {
       ++queued;
       const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
       const bool saves = checkpoint_due(queued);
-      const bool drains = evaluates || saves || queued == options_.steps || queued == setup_.profile_last;
+      const bool checks = check && check->due(queued, saves || queued == options_.steps);
+      const bool drains = evaluates || saves || checks || queued == options_.steps || queued == setup_.profile_last;
+      const int64_t made = queued;
       finish(drains ? 0 : lookahead());
       trace.reset();
       if (queued == setup_.profile_last) save_profile(progress);
+      if (queued < made || (checks && went_back())) continue;
       if (evaluates) {
         const double loss = evaluate();
         metrics.write_eval(state_.step, loss);
@@ -380,6 +401,15 @@ class Trainer {
     cells.emplace_back("rng.seed", default_generator(setup_.device).seed);
     cells.emplace_back("rng.step", default_generator(setup_.device).step);
     return cells;
+  }
+
+  // The cells of a checkpoint, and of the loss scale.
+  NamedCells all_cells() const {
+    NamedCells all = model_cells();
+    for (auto& cell : optimizer_cells()) all.push_back(std::move(cell));
+    if (scaler_)
+      for (auto& cell : scaler_->named_cells()) all.push_back(std::move(cell));
+    return all;
   }
 
   void save(Progress& progress, bool tell) {
