@@ -146,20 +146,27 @@ Tensor ShardedCell::gather(const Cell& cell) {
 std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double share) const {
   if (cell.value.defined() && !gathered(cell.value)) return {};
   const auto& [mesh, place, rest] = layout_;
-  std::map<int64_t, std::vector<size_t>> holders;  // ranks by coordinate: they have equal shards
-  const Axes axes = rest.split_axes();
-  for (size_t r = 0; r < place.size(); ++r)
-    if (place[r] >= 0) holders[mesh.coordinate(place[r], axes)].push_back(r);
   std::string places;
   for (const int at : place) places += str_cat(" ", at);
   // The ranks select the writers. Facts are short, so a hash stands for many ranks.
   const std::string ranks = place.size() <= 16 ? places : str_cat(" hash ", hash_text(places));
   Own own{.placement = str_cat(to_string(mesh, rest), ", places of the ranks", ranks), .parts = {}};
-  for (const auto& [coordinate, ranks] : holders) {
-    const size_t r = ranks[static_cast<size_t>(share * static_cast<double>(ranks.size()))];
-    if (is_local(static_cast<int>(r))) own.parts.push_back({part_of(mesh, rest, place[r]), shards[r]->value});
+  for (const std::vector<int>& equal : copies()) {
+    const int r = equal[static_cast<size_t>(share * static_cast<double>(equal.size()))];
+    if (is_local(r)) own.parts.push_back({part_of(mesh, rest, place[r]), shards[r]->value});
   }
   return own;
+}
+
+std::vector<std::vector<int>> ShardedCell::copies() const {
+  std::map<int64_t, std::vector<int>> by_coordinate;
+  const Axes axes = layout_.rest.split_axes();
+  for (size_t r = 0; r < layout_.place.size(); ++r)
+    if (layout_.place[r] >= 0)
+      by_coordinate[layout_.mesh.coordinate(layout_.place[r], axes)].push_back(static_cast<int>(r));
+  std::vector<std::vector<int>> groups;
+  for (auto& [coordinate, ranks] : by_coordinate) groups.push_back(std::move(ranks));
+  return groups;
 }
 
 bool ShardedCell::gathered(const Tensor& value) const {

@@ -32,6 +32,8 @@ class ShardedCell final : public PartedValue {
   Tensor gather(const Cell& cell) override;
   std::optional<Own> own_parts(const Cell& cell, double share) const override;
   bool has_layout(const ShardLayout& layout) const { return layout == layout_; }
+  /// The ranks that have a shard, grouped: the ranks of a group have equal shards.
+  std::vector<std::vector<int>> copies() const;
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
   /// Makes each shard alone by an initialiser (Cell::init).

@@ -125,9 +125,13 @@ PlanReport::PlanReport(const MeshPartition& p, const std::string& machine, int64
   for (size_t c = 0; c < p.joint->cells.size(); ++c) {
     const Cell& cell = *p.joint->cells[c];
     const CellPin& pin = p.decision.cells[c];
-    PlannedCell k{
-        cell.name, cell.type,        dist::to_string(p.mesh, pin.rest), dist::to_string(p.mesh, pin.use), pin.why,
-        0,         cell.is_parameter};
+    PlannedCell k{.name = cell.name,
+                  .type = cell.type,
+                  .rest = dist::to_string(p.mesh, pin.rest),
+                  .use = dist::to_string(p.mesh, pin.use),
+                  .why = pin.why,
+                  .copies = p.mesh.size() / p.mesh.parts(pin.rest.split_axes()),
+                  .parameter = cell.is_parameter};
     if (k.why.empty()) k.why = "a copy on every rank";
     k.bytes = local_bytes(p.mesh, pin.rest, cell.type.dtype, p.mesh.size() - 1);  // the last block is the largest
     if (cell.is_parameter) k.split = split_at_use(p.mesh, p.plan, cell.name, pin.use);
@@ -337,7 +341,9 @@ std::string PlanReport::to_string() const {
                  table(rows, {false, false, true, true, true, true}));
   s += str_cat("peak memory of a rank: ", bytes_text(static_cast<double>(peak_bytes())),
                peak_is_exact() ? " (planned)" : " (estimated)", ", of it cells ",
-               bytes_text(static_cast<double>(estimate_.cell_bytes)), "\n");
+               bytes_text(static_cast<double>(estimate_.cell_bytes)),
+               kept_bytes_ > 0 ? str_cat(", a kept copy of them ", bytes_text(static_cast<double>(kept_bytes_))) : "",
+               "\n");
   s +=
       str_cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
               estimate_.at_most ? "at most " : "", seconds_text(estimate_.compute_seconds),

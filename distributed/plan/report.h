@@ -14,6 +14,7 @@ struct PlannedCell {
   std::string rest, use;  // "[4096@(tp,fsdp), 1024]"
   std::string why;
   int64_t bytes = 0;       // bytes of the largest shard
+  int64_t copies = 1;      // number of ranks with equal shards
   bool parameter = false;  // else optimiser state and other cells
   /// Splits at use, as mesh dimension and dim; dim -1: a rule keeps the parameter whole along this mesh dimension.
   std::vector<std::pair<std::string, int>> split = {};
@@ -54,8 +55,10 @@ class PlanReport {
   std::vector<CollectiveSum> totals() const;
   const Estimate& estimate() const { return estimate_; }
   const std::string& machine() const { return machine_; }
-  int64_t peak_bytes() const { return exact_peak_ ? exact_peak_ : estimate_.peak_bytes; }
+  int64_t peak_bytes() const { return (exact_peak_ ? exact_peak_ : estimate_.peak_bytes) + kept_bytes_; }
   bool peak_is_exact() const { return exact_peak_ > 0; }
+  /// Adds to the peak of a rank a copy of its cells that the program keeps.
+  void keep_cells() { kept_bytes_ += estimate_.cell_bytes; }
   const std::vector<std::string>& notes() const { return notes_; }
   /// The stages, the bubbles and the memory of a pipeline, as text; empty without pp.
   const std::string& pipeline() const { return pipeline_; }
@@ -80,7 +83,7 @@ class PlanReport {
   std::string pipeline_key_;  // the cut and the actions, for hash()
   std::vector<std::string> notes_;
   Estimate estimate_;
-  int64_t exact_peak_ = 0;
+  int64_t exact_peak_ = 0, kept_bytes_ = 0;
 };
 
 }  // namespace weft::dist

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/data/tokenizer.h"
 #include "models/nn/transformer/language_model.h"
 
 namespace weft::train {
@@ -60,6 +61,9 @@ std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_
 /// The same with a decoder, which forgets its text first.
 std::vector<int32_t> generate(TokenDecoder& decoder, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit = {});
+
+/// Prints a text of at most `tokens` tokens that the model begins, until a signal interrupts the program.
+void print_sample(nn::LanguageModel& model, const data::Tokenizer& tokenizer, int64_t tokens, uint64_t seed);
 
 /// Log-probabilities f32 [B, T] of targets[B, T] (integers), each given tokens[B, T] up to its position, from one
 /// forward pass.

@@ -86,6 +86,21 @@ double rate_of_products(Device device, DType dtype, bool at_once) {
   return rates ? rates->products_of(dtype) : 0;
 }
 
+void announce_mfu(double flops_per_token, double rate) {
+  if (rate == 0) {
+    std::printf(
+        "--metrics will lack mfu: the rates of this machine are not known; %s\n",
+        internal::keeps_rates()
+            ? "//tools:doctor -- --measure, or a run of one process, keeps them beside the kernel cache"
+            : "need WEFT_CACHE with a folder that keeps them, or WEFT_MACHINE with a file of doctor --measure --out");
+    return;
+  }
+  std::printf(
+      "mfu counts model FLOPs (3 x the products of the forward pass), not the work that kernels do: %.3f MFLOP "
+      "for each token, of %.1f GFLOP/s\n",
+      flops_per_token * 1e-6, rate * 1e-9);
+}
+
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& dir) {
   const int ranks = o.step.mesh.size();
   const bool processes = o.ranks == "processes";

@@ -59,6 +59,14 @@ Flags train_flags(TrainOptions& o) {
       {"checkpoint_async", &o.checkpoint_async,
        "go on while a checkpoint is written; the weights and the optimiser state then need memory a second time"},
       {"keep", &o.keep, "checkpoints to keep, the newest; 0: all", {0}},
+      {"check_state",
+       &o.check_state,
+       "steps between checks of the state for wrong bits: on a mesh, ranks with equal shards compare them, before each "
+       "checkpoint too; on one device the step is made twice; 0: never",
+       {0}},
+      {"check_state_errors", &o.check_state_errors,
+       "with --check_state, what follows when the rank with wrong bits is known: stop, or continue from the right "
+       "state"},
       {"restarts",
        &o.restarts,
        "restarts from the newest checkpoint, or from a newer state in memory, after a signal has killed a process; a "
@@ -525,6 +533,10 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
              in_quotes(o.checkpoint_errors), "warn or stop");
   for (const auto& [flag, text] : {std::pair("checkpoint_errors", o.checkpoint_errors), {"checkpoint_async", "true"}})
     check_flag(flag, p.checkpoint_every != 0 || !o.given[flag], text, "--checkpoint_every above 0 or auto");
+  check_flag("check_state_errors", o.check_state_errors == "stop" || o.check_state_errors == "continue",
+             in_quotes(o.check_state_errors), "stop or continue");
+  check_flag("check_state_errors", o.check_state > 0 || o.check_state_errors == "stop", o.check_state_errors,
+             "--check_state above 0 as well");
   const std::string restarts = str_cat(o.restarts);
   check_flag("restarts", o.restarts == 0 || p.checkpoint_every != 0, restarts,
              "--checkpoint_every above 0 or auto: a restart continues from a checkpoint");

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "compiler/exec/compile.h"
+#include "framework/cli/cli.h"
 #include "framework/dispatch/state/generator.h"
 #include "models/data/mix.h"
 #include "models/nn/nn.h"
@@ -215,6 +216,19 @@ std::vector<int32_t> generate(TokenDecoder& decoder, std::vector<int32_t> prompt
     logits = decoder.held() + 1 > model.context() ? restart() : decoder.read({&id, 1});
   }
   return made;
+}
+
+void print_sample(nn::LanguageModel& model, const data::Tokenizer& tokenizer, int64_t tokens, uint64_t seed) {
+  std::printf("\nA sample of its writing:\n\n");
+  model.eval();
+  const SampleOptions options{
+      .max_new_tokens = tokens, .temperature = 0.8, .top_k = 40, .seed = seed, .vocab = tokenizer.vocab_size()};
+  generate(model, tokenizer.encode("\n"), options, [&](int32_t id) {
+    std::fputs(tokenizer.decode_continued({&id, 1}).c_str(), stdout);
+    std::fflush(stdout);
+    return !interrupted();
+  });
+  std::printf("\n");
 }
 
 Tensor target_log_probs(const nn::LanguageModel& model, const Tensor& tokens, const Tensor& targets) {

@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 
-#include "compiler/cost/machine/kept_rates.h"
 #include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
@@ -37,6 +36,7 @@
 #include "models/train/memory.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
+#include "models/train/state_check.h"
 #include "models/weights/load.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -134,8 +134,22 @@ class Trainer {
 
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;
+    const StateCheckOptions checking{options_.check_state, state_.step + 1, options_.check_state_errors == "continue"};
+    std::optional<StateCheck> check;
+    if (checking.every > 0 && options_.step.mesh.size() <= 1) check.emplace(all_cells(), checking);
     std::optional<RankMeter> meter;         // on a mesh
     double finished = 0, last_seconds = 0;  // when the previous step was read, and how long it took
+    int64_t queued = state_.step;
+    // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
+    const auto went_back = [&] {
+      if (!check || check->passes(state_, [&](const std::string& text) { progress.note(text); })) return false;
+      flights.clear();
+      loader_->seek(state_.samples);
+      queued = state_.step;
+      if (file) file.emplace(io::resolve_path(options_.metrics), state_.step);
+      if (events && meter) events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
+      return true;
+    };
     // Reads the results of the oldest steps until only `left` steps are queued.
     auto finish = [&](size_t left) {
       while (flights.size() > left) {
@@ -144,6 +158,7 @@ class Trainer {
         const std::vector<Tensor>& got = f.results.wait();
         StepMetrics m{.step = f.step, .loss = got[0].item<double>(), .grad_norm = got[1].item<double>(), .lr = f.lr};
         if (!got[2].item<bool>() && !scaler_) {
+          if (went_back()) return;
           progress.finish();
           // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
@@ -177,11 +192,11 @@ class Trainer {
     };
     memory_.begin(checkpoint());
     model_->train();
-    int64_t queued = state_.step;
     while (queued < options_.steps) {
       const NextStep next =
           next_step(progress.due(queued + 1, last_seconds), saver_.due(queued + 1), memory_.due(queued + 1));
       if (!next.busy) saver_.advance(), memory_.advance();
+      if (stops_ && went_back()) continue;
       if (stops_) break;
       if (queued + 1 == setup_.profile_first) {
         finish(0);
@@ -208,7 +223,9 @@ class Trainer {
           const std::string measured = switch_value("WEFT_MACHINE");
           const flight::HostPhase phase(flight::Phase::kPlan);
           step.prepare(tokens, targets);
-          report_plan(step.plan(measured.empty() ? "cpu" : measured));
+          dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
+          if (checking.every > 0) check.emplace(all_cells(), checking, &step.world(), &plan);
+          report_plan(plan);
           planned_ = true;
           meter.emplace(step.world());
         }
@@ -222,11 +239,14 @@ class Trainer {
       flights.push_back(std::move(f));
       ++queued;
       const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
-      const bool drains =
-          evaluates || next.saves || next.keeps || queued == options_.steps || queued == setup_.profile_last;
+      const bool checks = check && check->due(queued, next.saves || next.keeps || queued == options_.steps);
+      const bool drains = evaluates || next.saves || next.keeps || checks || queued == options_.steps ||
+                          queued == setup_.profile_last;
+      const int64_t made = queued;
       finish(drains ? 0 : lookahead());
       trace.reset();
       if (queued == setup_.profile_last) save_profile(progress);
+      if (queued < made || (checks && went_back())) continue;
       if (evaluates) {
         const double loss = evaluate();
         metrics.write_eval(state_.step, loss);
@@ -407,6 +427,15 @@ class Trainer {
     return cells;
   }
 
+  // The cells of a checkpoint, and of the loss scale.
+  NamedCells all_cells() const {
+    NamedCells all = model_cells();
+    for (auto& cell : optimizer_cells()) all.push_back(std::move(cell));
+    if (scaler_)
+      for (auto& cell : scaler_->named_cells()) all.push_back(std::move(cell));
+    return all;
+  }
+
   CheckpointSaver::Content checkpoint() const {
     TrainState state = state_;
     state.seed = options_.seed;
@@ -511,41 +540,9 @@ class Trainer {
     std::fflush(stdout);
   }
 
-  // MFU is the rate of the model's FLOPs over the device's rate of products.
-  static void announce_mfu(double flops_per_token, double rate) {
-    if (rate == 0) {
-      std::printf(
-          "--metrics will lack mfu: the rates of this machine are not known; %s\n",
-          internal::keeps_rates()
-              ? "//tools:doctor -- --measure, or a run of one process, keeps them beside the kernel cache"
-              : "need WEFT_CACHE with a folder that keeps them, or WEFT_MACHINE with a file of doctor --measure --out");
-      return;
-    }
-    std::printf(
-        "mfu counts model FLOPs (3 x the products of the forward pass), not the work that kernels do: %.3f MFLOP "
-        "for each token, of %.1f GFLOP/s\n",
-        flops_per_token * 1e-6, rate * 1e-9);
-  }
-
   void sample() {
     const dist::GatheredCells whole(model_cells());
-    if (!dist::is_first()) return;
-    std::printf("\nA sample of its writing:\n\n");
-    const std::string prompt = "\n";
-    std::vector<int32_t> ids = tokenizer_->encode(prompt);
-    model_->eval();
-    generate(*model_, ids,
-             {.max_new_tokens = options_.sample_tokens,
-              .temperature = 0.8,
-              .top_k = 40,
-              .seed = options_.seed,
-              .vocab = tokenizer_->vocab_size()},
-             [&](int32_t id) {
-               std::fputs(tokenizer_->decode_continued({&id, 1}).c_str(), stdout);
-               std::fflush(stdout);
-               return !interrupted();
-             });
-    std::printf("\n");
+    if (dist::is_first()) print_sample(*model_, *tokenizer_, options_.sample_tokens, options_.seed);
   }
 
   TrainOptions options_;

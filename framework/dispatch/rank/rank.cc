@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/hash.h"
 #include "framework/base/tracer.h"
 #include "framework/ir/graph.h"
 
@@ -25,6 +26,17 @@ int64_t bytes_moved(const CommRequest& r) {
     default:
       return std::max(r.in.nbytes(), r.out.nbytes());
   }
+}
+
+// A hash of bytes that are spread evenly over a contiguous operand.
+uint64_t hash_of_sample(const StridedView& v) {
+  constexpr size_t kBlock = 64, kBlocks = 64;
+  const auto* const bytes = static_cast<const char*>(v.data);
+  const auto n = static_cast<size_t>(v.nbytes());
+  if (n <= kBlock * kBlocks) return hash_bytes(bytes, n);
+  uint64_t hash = n;
+  for (size_t i = 0; i < kBlocks; ++i) hash = hash_bytes(bytes + i * (n - kBlock) / (kBlocks - 1), kBlock, hash);
+  return hash;
 }
 
 // The event of a rank that starts a collective, waits for it, or both.
@@ -88,6 +100,7 @@ RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequ
   const int64_t bytes = bytes_moved(r);
   if (recording)
     records_.push_back({r.kind, axes, r.kind == Collective::kRecv ? r.out.dtype : r.in.dtype, bytes, r.site});
+  if (samples && r.in.data && r.in.contiguous() && r.send_counts.empty()) samples->push_back(hash_of_sample(r.in));
   Totals::value_type& total = *totals_.try_emplace({r.kind, axes}).first;
   ++total.second.count;
   total.second.bytes += bytes;

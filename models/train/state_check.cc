@@ -1,0 +1,273 @@
+#include "models/train/state_check.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "distributed/launch/processes.h"
+#include "framework/base/thread_pool.h"
+#include "framework/dispatch/rank/first_process.h"
+#include "framework/dispatch/rank/flight.h"
+#include "framework/dispatch/state/cell_access.h"
+#include "framework/io/checksum.h"
+
+namespace weft::train {
+namespace {
+
+constexpr const char* kWhat = "comparing the copies of the state";
+constexpr uint64_t kNever = UINT64_MAX;
+
+// Elements of other processes are 0. Gives each process the elements of all.
+void gather(std::vector<uint64_t>& words) {
+  dist::Processes* const job = dist::Processes::current();
+  if (!job) return;
+  const auto bytes = static_cast<int64_t>(words.size() * sizeof words[0]);
+  job->collective(kWhat, [&] { job->max({words.data(), kUInt8, {bytes}, {1}}); });
+}
+
+// Calls f(rank, value) for the values of a cell in this process: its shards on a mesh, else the whole value.
+template <class F>
+void each_value(const Cell& cell, bool mesh, F&& f) {
+  const internal::CellReader read(cell, "check_state");
+  const auto* const sharded = dynamic_cast<const dist::ShardedCell*>(cell.remote.get());
+  if (!mesh && cell.value.defined()) f(size_t{0}, cell.value);
+  if (!mesh || !sharded) return;  // steps do not write cells that were never split
+  for (size_t r = 0; r < sharded->shards.size(); ++r)
+    if (const Tensor& shard = sharded->shards[r]->value; shard.defined()) f(r, shard);
+}
+
+std::span<const std::byte> bytes_of(const Tensor& t) {
+  return {static_cast<const std::byte*>(t.view_for_kernel().data), static_cast<size_t>(t.type().nbytes())};
+}
+
+// Copies values in parallel.
+void copy_all(const std::vector<std::pair<Tensor, Tensor>>& from_to) {
+  parallel_for(static_cast<int64_t>(from_to.size()), [&](int64_t i) {
+    const auto from = bytes_of(from_to[i].first);
+    if (!from.empty()) std::memcpy(from_to[i].second.view_for_kernel().data, from.data(), from.size());
+  });
+}
+
+std::string own_host() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+size_t first_difference(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
+  const size_t n = std::min(a.size(), b.size());
+  const auto at = std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(n), b.begin()).first - a.begin();
+  return static_cast<size_t>(at) == n ? kNever : static_cast<size_t>(at);
+}
+
+}  // namespace
+
+StateCheck::StateCheck(NamedCells cells, const StateCheckOptions& options, dist::World* world, dist::PlanReport* plan)
+    : cells_(std::move(cells)), options_(options), world_(world), kept_(cells_.size()) {
+  if (!world) return;
+  int64_t all = 0, copied = 0;
+  for (const dist::PlannedCell& c : plan->cells())
+    if (c.type.shape.numel() > 1) ++all, copied += c.copies > 1;
+  compares_ = copied > 0;
+  const std::string mesh = plan->mesh().to_string();
+  if (copied == 0)
+    std::printf("--check_state: no tensor of the state has a copy on another rank of %s: nothing to compare\n",
+                mesh.c_str());
+  else if (copied < all)
+    std::printf(
+        "--check_state: %ld of %ld tensors of the state have no copy on another rank of %s: nothing to compare\n",
+        all - copied, all, mesh.c_str());
+  if (!compares_) return;
+  plan->keep_cells();
+  samples_.resize(static_cast<size_t>(ranks()));
+  for (const int r : world->local()) world->rank(r).samples = &samples_[r];
+}
+
+StateCheck::~StateCheck() {
+  if (world_ && compares_)
+    for (const int r : world_->local()) world_->rank(r).samples = nullptr;
+}
+
+bool StateCheck::due(int64_t step, bool always) const {
+  if (!compares_) return false;
+  if (!world_) return step % options_.every == 0 || (step + 1) % options_.every == 0;
+  return always || step % options_.every == 0 || step == options_.first || (suspect_ && step == suspect_->step);
+}
+
+void StateCheck::add(std::optional<Difference>& all, size_t cell, const std::vector<int>& ranks) {
+  if (all)
+    ++all->others;
+  else
+    all = {.cell = cell, .ranks = ranks};
+  all->suspects.insert(ranks.begin(), ranks.end());
+}
+
+// By cell and rank; 0 where the rank has no shard.
+std::vector<uint64_t> StateCheck::hashes() const {
+  std::vector<uint64_t> all(cells_.size() * ranks());
+  std::vector<std::pair<Tensor, uint64_t*>> values;
+  for (size_t c = 0; c < cells_.size(); ++c)
+    each_value(cells_[c].second.cell(), world_, [&](size_t rank, const Tensor& value) {
+      const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
+      values.emplace_back(on_host ? value : value.to(Device::cpu()), &all[c * ranks() + rank]);
+    });
+  parallel_for(static_cast<int64_t>(values.size()),
+               [&](int64_t i) { *values[i].second = io::checksum(bytes_of(values[i].first)); });
+  gather(all);
+  return all;
+}
+
+std::optional<StateCheck::Difference> StateCheck::difference(const std::vector<uint64_t>& now) const {
+  std::optional<Difference> first;
+  for (size_t c = 0; c < cells_.size(); ++c) {
+    const auto* const sharded = dynamic_cast<const dist::ShardedCell*>(cells_[c].second.cell().remote.get());
+    if (!sharded) continue;
+    const std::vector<std::vector<int>> copies = sharded->copies();
+    const auto hash = [&](int r) { return now[c * ranks() + r]; };
+    const auto differs = [&](const std::vector<int>& equal) {
+      return std::any_of(equal.begin(), equal.end(), [&](int r) { return hash(r) != hash(equal[0]); });
+    };
+    const auto found = std::find_if(copies.begin(), copies.end(), differs);
+    if (found != copies.end()) add(first, c, *found);
+  }
+  return first;
+}
+
+// The rank whose bits were wrong in `s`, if the steps were made again and now give `now`; -1: not known.
+int StateCheck::wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) const {
+  std::vector<uint64_t> at(ranks());  // when a rank first differs from itself: number of the operand; the state is last
+  for (const int r : world_->local()) at[r] = first_difference(s.samples[r], samples_[r]);
+  gather(at);
+  for (size_t i = 0; i < now.size(); ++i)
+    if (uint64_t& of_rank = at[i % ranks()]; of_rank == kNever && s.hashes[i] != now[i]) --of_rank;
+  const auto& [cell, equal, suspects, others] = s.difference;
+  const int first = *std::min_element(suspects.begin(), suspects.end(), [&](int a, int b) { return at[a] < at[b]; });
+  if (std::count_if(suspects.begin(), suspects.end(), [&](int r) { return at[r] == at[first]; }) == 1) return first;
+  const auto hash = [&](int r) { return s.hashes[cell * ranks() + static_cast<size_t>(r)]; };
+  const auto count = [&](int r) {
+    return std::count_if(equal.begin(), equal.end(), [&](int o) { return hash(o) == hash(r); });
+  };
+  const int common = *std::max_element(equal.begin(), equal.end(), [&](int a, int b) { return count(a) < count(b); });
+  if (2 * static_cast<size_t>(count(common)) <= equal.size()) return -1;
+  return *std::find_if(equal.begin(), equal.end(), [&](int r) { return hash(r) != hash(common); });
+}
+
+// "step 40: rank 1 on host n7 has wrong bits in 'w' and 2 other tensors". Rank -1: any of the ranks with this shard.
+std::string StateCheck::sentence(const Suspect& s, int rank) const {
+  const auto& [cell, equal, suspects, others] = s.difference;
+  dist::Processes* const job = dist::Processes::current();
+  const std::vector<std::string> hosts = job ? job->on_all(kWhat, own_host) : std::vector{own_host()};
+  std::string who;
+  for (const int r : rank >= 0 ? std::vector{rank} : equal)
+    who += str_cat(who.empty() ? "" : " or ", "rank ", r, " on host ", hosts[job ? job->process_of(r) : 0]);
+  return str_cat("step ", s.step, ": ", who, " has wrong bits in '", cells_[cell].first, "'",
+                 others > 0 ? str_cat(" and ", others, " other tensor", others > 1 ? "s" : "") : "");
+}
+
+bool StateCheck::passes(TrainState& state, const Note& note) {
+  if (!compares_ || state.step < options_.first) return true;
+  const flight::HostPhase phase(flight::Phase::kCheckpoint);
+  return world_ ? copies_agree(state, note) : runs_agree(state, note);
+}
+
+// All processes throw.
+static void fail(const std::string& found) {
+  internal::on_first_process(kWhat, [&] {
+    internal::fail(Code::kDataLoss,
+                   str_cat("--check_state: ", found, "; check this host, then continue with --resume"));
+  });
+}
+
+bool StateCheck::copies_agree(TrainState& state, const Note& note) {
+  const std::vector<uint64_t> now = hashes();
+  const std::optional<Difference> differs = difference(now);
+  if (!differs && suspect_ && state.step != suspect_->step) return true;  // on the way to the step of the difference
+  if (differs && !suspect_ && good_) {
+    note(str_cat("step ", state.step, ": the copies of '", cells_[differs->cell].first,
+                 "' differ; the run goes back to step ", good_->step, " to find the wrong rank"));
+    return go_back(state, Suspect{state.step, *differs, now, samples_});
+  }
+  if (differs || suspect_) {
+    const Suspect s = suspect_ ? *suspect_ : Suspect{state.step, *differs, now, samples_};
+    const std::string found = sentence(s, wrong_rank(s, now));
+    if (differs || !options_.continues)
+      fail(found + (suspect_ && differs ? str_cat(", and the copies differ again at step ", state.step) : ""));
+    note(found + "; the run continues from the right state");
+    suspect_.reset();
+  }
+  keep(state);
+  return true;
+}
+
+bool StateCheck::runs_agree(TrainState& state, const Note& note) {
+  if (suspect_ ? state.step != suspect_->step : good_ && state.step != good_->step + 1) return true;
+  if (good_) {
+    const std::vector<uint64_t> now = hashes();
+    std::optional<Difference> differs;
+    for (size_t c = 0; suspect_ && c < cells_.size(); ++c)
+      if (now[c] != suspect_->hashes[c]) add(differs, c, {0});
+    if (differs) {
+      const std::string found =
+          sentence({state.step, *differs, now, {}}, 0) + " after one of two runs of the step from one state";
+      if (!options_.continues || std::exchange(repeated_, true)) fail(found);
+      note(found + "; both are made again");
+      return go_back(state, {});
+    }
+    if (!suspect_) return go_back(state, Suspect{state.step, {}, now, {}});
+  }
+  repeated_ = false;
+  suspect_.reset();
+  good_.reset();
+  kept_.assign(cells_.size(), {});
+  if ((state.step + 1) % options_.every == 0) keep(state);
+  return true;
+}
+
+// Keeps copies on a mesh: a bit that changes later in the memory of a cell must not change the kept one. The single
+// device keeps handles, which make the next step write to other memory.
+void StateCheck::keep(const TrainState& state) {
+  std::vector<std::pair<Tensor, Tensor>> from_to;
+  for (size_t c = 0; c < cells_.size(); ++c) {
+    const Cell& cell = cells_[c].second.cell();
+    kept_[c].shards = Ref(dynamic_cast<dist::ShardedCell*>(cell.remote.get()));
+    kept_[c].values.resize(ranks());
+    each_value(cell, world_, [&](size_t rank, const Tensor& value) {
+      Tensor& kept = kept_[c].values[rank];
+      if (!world_)
+        kept = value;
+      else if (!kept.defined() || kept.type() != value.type())
+        kept = Tensor::empty(value.type());
+      if (world_) from_to.emplace_back(value, kept);
+    });
+  }
+  copy_all(from_to);
+  good_ = state;
+  for (std::vector<uint64_t>& s : samples_) s.clear();
+}
+
+// Copies the kept state, which so stays apart from the cells. Returns false.
+bool StateCheck::go_back(TrainState& state, std::optional<Suspect> suspect) {
+  std::vector<std::pair<Tensor, Tensor>> from_to;
+  for (size_t c = 0; c < cells_.size(); ++c) {
+    const auto& [shards, values] = kept_[c];
+    Cell& cell = cells_[c].second.cell();
+    if (!world_ && values[0].defined()) cells_[c].second.set(values[0]);
+    if (!world_ || !shards) continue;
+    const internal::CellOwner own(cell, "check_state");
+    for (size_t r = 0; r < values.size(); ++r)
+      if (values[r].defined()) {
+        from_to.emplace_back(values[r], Tensor::empty(values[r].type()));
+        shards->shards[r]->value = from_to.back().second;
+      }
+    shards->forget();
+    cell.remote = shards;
+    cell.value = {};
+  }
+  copy_all(from_to);
+  state = *good_;
+  for (std::vector<uint64_t>& s : samples_) s.clear();
+  suspect_ = std::move(suspect);
+  return false;
+}
+
+}  // namespace weft::train
