@@ -38,7 +38,7 @@ struct TrainOptions {
   std::string checkpoint_errors = "warn";
   bool checkpoint_async = false;
   int64_t keep = 3;
-  int64_t check_state = 0;         // 0: never
+  int64_t check_state = 0;  // 0: never
   std::string check_state_errors = "stop";
   int64_t restarts = 0;            // after signals that end processes; a new checkpoint resets the count
   std::string memory_every = "0";  // as checkpoint_every, for states in memory

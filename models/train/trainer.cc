@@ -240,8 +240,8 @@ class Trainer {
       ++queued;
       const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
       const bool checks = check && check->due(queued, next.saves || next.keeps || queued == options_.steps);
-      const bool drains = evaluates || next.saves || next.keeps || checks || queued == options_.steps ||
-                          queued == setup_.profile_last;
+      const bool drains =
+          evaluates || next.saves || next.keeps || checks || queued == options_.steps || queued == setup_.profile_last;
       const int64_t made = queued;
       finish(drains ? 0 : lookahead());
       trace.reset();
