@@ -11,8 +11,8 @@
 //   top + 1  if all members that have the state are at step `top`, the latest reported one, and have its sums: a member
 //            that died may have committed this step, and each of them can;
 //   top      otherwise: a member that committed step top - 1 has seen that all members have the sums of it.
-// It contains these members, then joiners by name, which heal unless they have this state. If no member with the state is left, the process with
-// the state of the latest view and step begins, be it a state that it kept or a checkpoint.
+// It contains these members, then joiners by name, which heal unless they have this state. If no member with the state
+// is left, the process with the state of the latest view and step begins, be it a state that it kept or a checkpoint.
 #pragma once
 #include <cstdint>
 #include <map>
