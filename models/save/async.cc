@@ -124,12 +124,15 @@ void AsyncSave::advance() {
     if (error_) internal::fail(error_->code(), error_->what());
     return note_;
   };
+  std::unique_ptr<SaveInParts> parts = std::move(parts_);  // at the end, its paths are free for the next save
   if (part == Next::kCommit) {
-    parts_->join();
+    parts->join();
+    parts_ = std::move(parts);
     next_ = Next::kEnd;
     if (first_) start([this] { commit(); });
   } else {
-    note_ = job_ ? job_->on_all(parts_->what(), result)[0] : result();
+    copy_seconds_ = parts->copy_seconds();
+    note_ = job_ ? job_->on_all(parts->what(), result)[0] : result();
   }
 }
 

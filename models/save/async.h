@@ -19,8 +19,8 @@ class ThreadPool;
 
 class AsyncSave {
  public:
-  /// Called in the first process when the files have their names, on its thread. Returns a sentence about work after the
-  /// save that has failed; "": none.
+  /// Called on the thread of the first process when the files have their names. Returns a sentence about later work
+  /// that has failed; "": none.
   using Finish = std::function<std::string()>;
   /// kYield: the thread uses one core, and yields it and the disk to the program, until the program waits for it.
   /// kFull: it uses the pool of the program's thread, which waits at once.
@@ -28,8 +28,8 @@ class AsyncSave {
   /// Starts the thread. begin() of `parts` has been called.
   explicit AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish = {}, Pace pace = Pace::kYield);
   AsyncSave(const AsyncSave&) = delete;
-  /// A process alone completes the save, and prints its error as a warning. In a job, a save that is not complete leaves
-  /// no files.
+  /// A process alone completes the save, and prints its error as a warning. In a job, the files of a save that is not
+  /// complete may be missing.
   ~AsyncSave();
 
   /// Whether the thread of this process is at work.
@@ -45,8 +45,8 @@ class AsyncSave {
   const std::string& note() const { return note_; }
   /// Seconds that the thread of this process has worked, while it is not busy().
   double seconds() const { return seconds_; }
-  /// As SaveInParts, while the thread is not busy().
-  double copy_seconds() const { return parts_->copy_seconds(); }
+  /// Since complete(): as SaveInParts.
+  double copy_seconds() const { return copy_seconds_; }
 
  private:
   enum class Next : uint8_t { kCommit, kEnd, kNothing };
@@ -56,7 +56,7 @@ class AsyncSave {
   void lower_priority();
   void raise_priority();
 
-  std::unique_ptr<SaveInParts> parts_;
+  std::unique_ptr<SaveInParts> parts_;  // null since complete()
   const Finish finish_;
   internal::JobProcesses* const job_;
   const bool first_;
@@ -65,7 +65,7 @@ class AsyncSave {
   Next next_ = Next::kCommit;
   std::string note_;
   std::optional<Error> error_;  // error of commit()
-  double seconds_ = 0;
+  double seconds_ = 0, copy_seconds_ = 0;
   std::thread thread_;
   std::atomic<bool> busy_ = false;
   Mutex mutex_;

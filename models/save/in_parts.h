@@ -29,8 +29,8 @@ class SaveInParts {
   void add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
-  /// Values of a device: have arrived on the host when begin() returns, so its errors come before a file is made; or are
-  /// queued for a copy, in the order of the device's work.
+  /// Values of a device have arrived on the host when begin() returns, so its errors come before a file is made; or
+  /// they are queued for a copy, in the order of the device's work.
   enum class Copies : uint8_t { kWaited, kQueued };
   /// Holds the values, so later steps write to other memory, and makes the files under temporary names. `folder` is
   /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or

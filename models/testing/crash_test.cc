@@ -40,7 +40,7 @@ const nn::ModelFamily& tiny_family() {
   return family;
 }
 
-/// main() of a child: crash_test train FOLDER AT FAULT FLAGS... If its call is held, the child makes the file FOLDER/held.
+/// main() of a child: crash_test train FOLDER AT FAULT FLAGS... If its call is held, the child makes FOLDER/held.
 /// If FOLDER/wait exists, the call goes on after a signal, and then the child removes FOLDER/wait.
 int run_child(int argc, char** argv) {
   const std::string folder = argv[2];
@@ -79,8 +79,8 @@ class Crash : public ::testing::TestWithParam<bool> {
   }
   void TearDown() override { io::remove_all(root_); }
 
-  /// Trains in root_/NAME until the end, a fault, or SIGKILL after `seconds`. `watch` is called again and again with the
-  /// child and the seconds that have passed.
+  /// Trains in root_/NAME until the end, a fault, or SIGKILL after `seconds`. `watch` is called again and again with
+  /// the child and the seconds that have passed.
   Outcome run(const std::string& name, const std::vector<std::string>& more, double seconds = 1e9, int64_t at = -1,
               Fault fault = Fault::kKill, const std::function<void(pid_t, double)>& watch = {}) {
     const std::string dir = root_ + "/" + name;
@@ -137,7 +137,7 @@ class Crash : public ::testing::TestWithParam<bool> {
     ASSERT_EQ(o.code, 0) << o.err;
     ASSERT_EQ(check_steps("whole"), steps_);
     seconds_ = o.seconds;
-    calls_ = std::stoll(o.out.substr(o.out.rfind("calls ") + 6));
+    calls_ = std::stoll(o.out.substr(o.out.find("\ncalls ") + 7));  // of the first process
   }
 
   /// Every folder step_N is complete and has the bits of the whole run. Returns the newest N, 0 if there is none.
@@ -247,14 +247,36 @@ TEST_P(Crash, FileOperationsFail) {
   std::printf("%ld killed, %ld failed, of %ld possible\n", killed, failed, all);
 }
 
+struct CrashOfProcesses : Crash {};
+
 INSTANTIATE_TEST_SUITE_P(Saves, Crash, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "asynchronous" : "blocking"; });
+
+// Two processes write the shards of their ranks. Each has the fault once. A save that fails is one warning, and the run
+// goes on.
+TEST_F(CrashOfProcesses, SavesAreThoseOfABlockingRun) {
+  steps_ = 12;
+  const std::vector<std::string> mesh = {"--mesh=fsdp2", "--ranks=processes", "--keep=0"};
+  ASSERT_NO_FATAL_FAILURE(run_whole(mesh));
+  std::vector<std::string> async = mesh;
+  async.push_back("--checkpoint_async");
+  const Outcome good = run("async", async);
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_EQ(check_steps("async"), steps_);
+  EXPECT_EQ(good.err, "");
+  const Outcome bad = run("broken", async, 1e9, calls_ / 2, Fault::kBroken);
+  EXPECT_EQ(bad.code, 0) << bad.err;
+  EXPECT_EQ(check_steps("broken"), steps_);
+  EXPECT_TRUE(std::regex_match(
+      bad.err, std::regex(R"re((weft: step \d+ is not saved: .*; training goes on \(--checkpoint_errors\)\n){2})re")))
+      << bad.err;
+}
 
 using CrashBySignal = Crash;
 
 // The save of step 10 is held when SIGTERM comes. After the first signal the run waits for the save, and makes the last
-// one; after a second signal, more than a second later, the save of step 5 is the newest. A signal is repeated until the
-// process reacts.
+// one; after a second signal, more than a second later, the save of step 5 is the newest. A signal is repeated until
+// the process reacts.
 TEST_P(CrashBySignal, ASignalWaitsForTheSaveAndASecondOneDoesNot) {
   const bool goes_on = GetParam();
   const auto flags = [](int64_t steps) {

@@ -37,14 +37,13 @@ TEST_F(CheckpointOnGpu, IsCopiedToTheHostBeforeTheNextStep) {
   const Parameter w(arange(6).to(kFloat32).to(Device::cuda()), "w");
   const Allocator& memory = Allocator::of(Device::cuda());
   const int64_t live = memory.stats().live;
+  const auto holders = [&] { return w.value().get().storage->use_count(); };
+  const auto before = holders();
   const auto save = begin_checkpoint(dir, {.step = 4, .family = "gpt"}, {{"w", w}}, {}, 0);
   EXPECT_EQ(memory.stats().live, live);
-  {
-    const Tensor value = w.value();  // and the cell: no holder keeps a step from writing in place
-    EXPECT_EQ(value.get().storage->use_count(), 1);
-    const Tensor next = full({6}, 7.0);
-    cuda::memory_target().copy(next.view_for_kernel(), Device::cpu(), value.view_for_kernel(), Device::cuda());
-  }
+  EXPECT_EQ(holders(), before);  // a step writes in place
+  const Tensor next = full({6}, 7.0);
+  cuda::memory_target().copy(next.view_for_kernel(), Device::cpu(), w.value().view_for_kernel(), Device::cuda());
   save->wait();
   EXPECT_EQ(memory.stats().peak, live);
   const Parameter read(zeros({6}), "w");

@@ -1,5 +1,5 @@
-// Saves of a run: blocking and asynchronous ones have equal files, errors warn or stop, and a step between the beginning
-// and the end of a save changes the cells and not the files. A fault of the disk holds a save in the middle.
+// Saves of a run: blocking and asynchronous ones have equal files, errors warn or stop, and a step during a save
+// changes the cells and not the files. A fault of the disk holds a save in the middle.
 #include "models/train/checkpoint_saver.h"
 
 #include <gtest/gtest.h>
@@ -24,13 +24,18 @@ using testing::expect_has;
 class Saver : public ::testing::Test {
  protected:
   void SetUp() override {
+    root_ = io::testing::fast_folder();
+    ASSERT_NE(root_, "");
+    dir_ = root_ + "/run";
     setup_.dir = dir_;
     setup_.checkpoint_every = 1;
     options_.checkpoint_async = true;
     options_.keep = 1;
-    io::remove_all(dir_);
   }
-  void TearDown() override { io::testing::set_fault(""); }
+  void TearDown() override {
+    io::testing::set_fault("");
+    io::remove_all(root_);
+  }
 
   std::unique_ptr<CheckpointSaver> make() {
     auto saver = std::make_unique<CheckpointSaver>(setup_, options_);
@@ -54,7 +59,7 @@ class Saver : public ::testing::Test {
     return {all / 2, all};
   }
 
-  const std::string dir_ = ::testing::TempDir() + "/saver_test";
+  std::string root_, dir_;
   const Parameter w_{ones({4}), "w"};
   train::Setup setup_;
   TrainOptions options_;
@@ -235,9 +240,10 @@ TrainOptions run_in(const std::string& dir, bool async) {
 }
 
 TEST(AsynchronousRun, HasTheFilesOfABlockingRun) {
-  const std::string root = ::testing::TempDir() + "/saver_test_run";
+  const std::string root = io::testing::fast_folder();
   for (const char* mesh : {"", "fsdp2"}) {
     io::remove_all(root);
+    io::make_folders(root);
     for (const bool async : {false, true}) {
       TrainOptions o = run_in(root + (async ? "/async" : "/blocking"), async);
       o.batch_size = 2;
@@ -253,13 +259,12 @@ TEST(AsynchronousRun, HasTheFilesOfABlockingRun) {
         EXPECT_TRUE(text("async") == text("blocking")) << mesh << " " << step << " " << file;
       }
   }
+  io::remove_all(root);
 }
 
 // The save of step 2 is held until a line of step 3 is in the metrics file.
 TEST(AsynchronousRun, GoesOnWhileACheckpointIsWritten) {
-  const std::string root = ::testing::TempDir() + "/saver_test_held";
-  io::remove_all(root);
-  io::make_folders(root);
+  const std::string root = io::testing::fast_folder();
   TrainOptions o = run_in(root + "/run", true);
   o.metrics = root + "/metrics.jsonl";
   io::testing::set_fault(o.checkpoint_dir + "/step_", 12, Fault::kHold);
@@ -279,6 +284,7 @@ TEST(AsynchronousRun, GoesOnWhileACheckpointIsWritten) {
     EXPECT_TRUE(io::read_file(str_cat(root, "/run/step_", step, "/model.safetensors")) ==
                 io::read_file(str_cat(root, "/blocking/step_", step, "/model.safetensors")))
         << step;
+  io::remove_all(root);
 }
 
 }  // namespace

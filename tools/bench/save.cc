@@ -1,5 +1,5 @@
-// save: how long training stands still for a checkpoint, blocking and asynchronous in turn, and how much longer the next
-// step and the steps during the write take. With --mesh the ranks are processes.
+// save: how long training stands still for a checkpoint, blocking and asynchronous in turn, and how much longer the
+// next step and the steps during the write take. Ranks of --mesh are processes.
 #include <cstdio>
 #include <functional>
 #include <optional>
