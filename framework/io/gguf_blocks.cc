@@ -1,6 +1,8 @@
 #include "framework/io/gguf_blocks.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -10,7 +12,7 @@ namespace weft::io {
 namespace {
 
 // Each function computes the values in the order of ggml's reference, in f32 without contraction, so that they have the
-// bits of ggml's values.
+// bits of ggml's values. `out` is __restrict: else g++ makes no vectors of the loops.
 
 float half(const std::byte* p) {
   float16 h;
@@ -26,13 +28,13 @@ void f16(const std::byte* b, float* out) { *out = half(b); }
 
 void bf16(const std::byte* b, float* out) { *out = std::bit_cast<float>(uint32_t{value_at<uint16_t>(b)} << 16); }
 
-void q8_0(const std::byte* b, float* out) {
+void q8_0(const std::byte* b, float* __restrict out) {
   const float d = half(b);
   const auto* q = reinterpret_cast<const int8_t*>(b + 2);
   for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(q[i]) * d;
 }
 
-void q4_0(const std::byte* b, float* out) {
+void q4_0(const std::byte* b, float* __restrict out) {
   const float d = half(b);
   const uint8_t* q = bytes(b + 2);
   for (int i = 0; i < 16; ++i) {
@@ -41,7 +43,7 @@ void q4_0(const std::byte* b, float* out) {
   }
 }
 
-void q4_1(const std::byte* b, float* out) {
+void q4_1(const std::byte* b, float* __restrict out) {
   const float d = half(b), m = half(b + 2);
   const uint8_t* q = bytes(b + 4);
   for (int i = 0; i < 16; ++i) {
@@ -50,10 +52,15 @@ void q4_1(const std::byte* b, float* out) {
   }
 }
 
-// The fifth bits of 32 elements are `high`.
-int q5(uint8_t nibble, uint32_t high, int i) { return nibble | static_cast<int>((high >> i & 1) << 4); }
+// The fifth bits of 32 elements are `high`. SSE has masks, but no shift by a count for each element.
+constexpr auto kBits = [] {
+  std::array<uint32_t, 32> bits{};
+  for (int i = 0; i < 32; ++i) bits[i] = uint32_t{1} << i;
+  return bits;
+}();
+int q5(int nibble, uint32_t high, int i) { return nibble + ((high & kBits[i]) != 0 ? 16 : 0); }
 
-void q5_0(const std::byte* b, float* out) {
+void q5_0(const std::byte* b, float* __restrict out) {
   const float d = half(b);
   const uint32_t high = value_at<uint32_t>(b + 2);
   const uint8_t* q = bytes(b + 6);
@@ -63,7 +70,7 @@ void q5_0(const std::byte* b, float* out) {
   }
 }
 
-void q5_1(const std::byte* b, float* out) {
+void q5_1(const std::byte* b, float* __restrict out) {
   const float d = half(b), m = half(b + 2);
   const uint32_t high = value_at<uint32_t>(b + 4);
   const uint8_t* q = bytes(b + 8);
@@ -82,35 +89,41 @@ ScaleMin scale_min(const uint8_t* s, int j) {
   return {(s[j + 4] & 15) | (s[j - 4] >> 6) << 4, (s[j + 4] >> 4) | (s[j] >> 6) << 4};
 }
 
-// Q4_K and Q5_K: `high` has bit j of each element of part j; null for Q4_K.
-void q45_k(const std::byte* b, const uint8_t* high, const uint8_t* q, float* out) {
+// Q4_K and Q5_K. Bit j of high[i] is the fifth bit of element i of part j.
+template <bool has_high>
+void q45_k(const std::byte* b, const uint8_t* high, const uint8_t* q, float* __restrict out) {
   const float d = half(b), least = half(b + 2);
   for (int j = 0; j < 8; ++j, out += 32) {
     const ScaleMin sm = scale_min(bytes(b + 4), j);
     const float scale = d * static_cast<float>(sm.scale), min = least * static_cast<float>(sm.min);
+    const uint8_t* const low = q + j / 2 * 32;
+    const int shift = j % 2 * 4;
     for (int i = 0; i < 32; ++i) {
-      const int low = j % 2 ? q[j / 2 * 32 + i] >> 4 : q[j / 2 * 32 + i] & 15;
-      out[i] = scale * static_cast<float>(low + (high ? (high[i] >> j & 1) * 16 : 0)) - min;
+      int value = low[i] >> shift & 15;
+      if constexpr (has_high) value += (high[i] >> j & 1) << 4;
+      out[i] = scale * static_cast<float>(value) - min;
     }
   }
 }
 
-void q4_k(const std::byte* b, float* out) { q45_k(b, nullptr, bytes(b + 16), out); }
+void q4_k(const std::byte* b, float* out) { q45_k<false>(b, nullptr, bytes(b + 16), out); }
 
-void q5_k(const std::byte* b, float* out) { q45_k(b, bytes(b + 16), bytes(b + 48), out); }
+void q5_k(const std::byte* b, float* out) { q45_k<true>(b, bytes(b + 16), bytes(b + 48), out); }
 
-void q6_k(const std::byte* b, float* out) {
+void q6_k(const std::byte* b, float* __restrict out) {
   const float d = half(b + 208);
   const auto* scales = reinterpret_cast<const int8_t*>(b + 192);
   for (int n = 0; n < 2; ++n) {  // 128 elements each
     const uint8_t *low = bytes(b) + 64 * n, *high = bytes(b + 128) + 32 * n;
-    for (int part = 0; part < 4; ++part)
-      for (int i = 0; i < 32; ++i) {
-        const uint8_t byte = low[i + part % 2 * 32];
-        const int q = ((part < 2 ? byte & 15 : byte >> 4) | (high[i] >> 2 * part & 3) << 4) - 32;
-        const float scale = d * static_cast<float>(scales[8 * n + 2 * part + i / 16]);
-        out[128 * n + 32 * part + i] = scale * static_cast<float>(q);
+    for (int k = 0; k < 8; ++k, out += 16) {  // 16 elements with one scale
+      const int part = k / 2, at = k % 2 * 16, shift = part / 2 * 4;
+      const uint8_t *from = low + part % 2 * 32 + at, *two = high + at;
+      const float scale = d * static_cast<float>(scales[8 * n + k]);
+      for (int i = 0; i < 16; ++i) {
+        const int q = ((from[i] >> shift & 15) | (two[i] >> 2 * part & 3) << 4) - 32;
+        out[i] = scale * static_cast<float>(q);
       }
+    }
   }
 }
 
