@@ -52,7 +52,7 @@ void q4_1(const std::byte* b, float* __restrict out) {
   }
 }
 
-// The fifth bits of 32 elements are `high`. By masks, because SSE has no shift by a count for each element.
+// The fifth bits of 32 elements are `high`. SSE has masks, but no shift by a count for each element.
 constexpr auto kBits = [] {
   std::array<uint32_t, 32> bits{};
   for (int i = 0; i < 32; ++i) bits[i] = uint32_t{1} << i;

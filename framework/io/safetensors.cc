@@ -66,6 +66,8 @@ struct Blocks {
   size_t first = 0, count = 0;
 };
 
+constexpr int64_t kVisited = 48 << 10;  // bytes of a part of visit(): crc32c() is fast for multiples of 24 KiB
+
 enum class Verified : uint8_t { kNo, kBusy, kYes };
 
 }  // namespace
@@ -82,6 +84,11 @@ struct SafetensorsFile::State {
   void add_checksums(const TensorInfo& t, const Metadata& crc, const Metadata& xxh);
   void verify(const TensorInfo& t, int64_t begin, int64_t end) const;
   void verify_block(const TensorInfo& t, int64_t block) const;
+  bool is_verified(const Blocks& own, int64_t first, int64_t last) const;
+  std::span<const std::byte> data(const TensorInfo& t, int64_t begin, int64_t end) const {
+    return file.bytes().subspan(static_cast<size_t>(t.begin + begin), static_cast<size_t>(end - begin));
+  }
+  [[noreturn]] void fail(const TensorInfo& t, int64_t begin, int64_t end) const;
 };
 
 // Adds the checksums of the next tensor.
@@ -108,13 +115,23 @@ void SafetensorsFile::State::add_checksums(const TensorInfo& t, const Metadata& 
   blocks.push_back(own);
 }
 
+// Whether blocks `first` to `last` of a tensor are verified.
+bool SafetensorsFile::State::is_verified(const Blocks& own, int64_t first, int64_t last) const {
+  const auto at = verified.begin() + static_cast<ptrdiff_t>(own.first);
+  return std::all_of(at + first, at + last + 1,
+                     [](const auto& v) { return v.load(std::memory_order_acquire) == Verified::kYes; });
+}
+
+void SafetensorsFile::State::fail(const TensorInfo& t, int64_t begin, int64_t end) const {
+  internal::fail(Code::kDataLoss, str_cat(file.path(), ": tensor '", t.name, "', bytes ", begin, " to ", end,
+                                          ": the checksum differs: the file is damaged"));
+}
+
 void SafetensorsFile::State::verify(const TensorInfo& t, int64_t begin, int64_t end) const {
   const Blocks& own = blocks[static_cast<size_t>(&t - tensors.data())];
   if (own.count == 0 || begin == end) return;
   const int64_t first = begin / own.block, last = (end - 1) / own.block;
-  const auto is_verified = [&](const auto& v) { return v.load(std::memory_order_acquire) == Verified::kYes; };
-  const auto at = verified.begin() + static_cast<ptrdiff_t>(own.first);
-  if (std::all_of(at + first, at + last + 1, is_verified)) return;
+  if (is_verified(own, first, last)) return;
   parallel_chunks(last + 1 - first, 1, [&](int64_t b, int64_t stop) {
     for (; b < stop; ++b) verify_block(t, first + b);
   });
@@ -132,12 +149,11 @@ void SafetensorsFile::State::verify_block(const TensorInfo& t, int64_t block) co
     now = Verified::kNo;
   }
   const int64_t begin = block * own.block, end = std::min(begin + own.block, t.nbytes());
-  const auto data = file.bytes().subspan(static_cast<size_t>(t.begin + begin), static_cast<size_t>(end - begin));
-  const bool same = (own.xxh3 ? checksum(data) : crc32c(data)) == checksums[i];
+  const auto whole = data(t, begin, end);
+  const bool same = (own.xxh3 ? checksum(whole) : crc32c(whole)) == checksums[i];
   state.store(same ? Verified::kYes : Verified::kNo, std::memory_order_release);
   state.notify_all();
-  WEFT_CHECK_AS(kDataLoss, same, file.path(), ": tensor '", t.name, "', bytes ", begin, " to ", end,
-                ": the checksum differs: the file is damaged");
+  if (!same) fail(t, begin, end);
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
@@ -220,7 +236,37 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name, int64_t
   WEFT_BUG_IF(begin < 0 || begin > end || end > info.nbytes(), path(), ": bytes ", begin, " to ", end, " of tensor '",
               name, "' of ", info.nbytes());
   state_->verify(info, begin, end);
-  return state_->file.bytes().subspan(static_cast<size_t>(info.begin + begin), static_cast<size_t>(end - begin));
+  return state_->data(info, begin, end);
+}
+
+void SafetensorsFile::visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const {
+  const TensorInfo& t = at(name);
+  const State& s = *state_;
+  WEFT_BUG_IF(begin < 0 || begin > end || end > t.nbytes() || unit < 1, path(), ": bytes ", begin, " to ", end, " by ",
+              unit, " of tensor '", name, "' of ", t.nbytes());
+  if (begin == end) return;
+  const Blocks& own = s.blocks[static_cast<size_t>(&t - s.tensors.data())];
+  const auto ends_block = [&](int64_t byte) { return byte % own.block == 0 || byte == t.nbytes(); };
+  const bool whole = own.count > 0 && !own.xxh3 && begin % own.block == 0 && ends_block(end) &&
+                     !s.is_verified(own, begin / own.block, (end - 1) / own.block);
+  if (!whole) s.verify(t, begin, end);
+  const int64_t step = std::max(unit, kVisited / unit * unit);
+  int64_t read = begin;
+  uint32_t word = 0;  // the checksum of the bytes of the block before `read`
+  for (int64_t at = begin; at < end; at += step) {
+    const int64_t stop = std::min(at + step, end);
+    while (whole && read < stop) {
+      const int64_t block = read / own.block, to = std::min({read + kVisited, (block + 1) * own.block, end});
+      word = crc32c_combine(word, crc32c(s.data(t, read, to)), to - read);
+      read = to;
+      if (!ends_block(to)) continue;
+      const size_t i = own.first + static_cast<size_t>(block);
+      if (word != s.checksums[i]) s.fail(t, block * own.block, to);
+      s.verified[i].store(Verified::kYes, std::memory_order_release);
+      word = 0;
+    }
+    fn(at, s.data(t, at, stop));
+  }
 }
 
 void SafetensorsFile::release(std::string_view name) const {

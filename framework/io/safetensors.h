@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/function_ref.h"
 #include "framework/tensor/dtype.h"
 #include "framework/tensor/shape.h"
 #include "framework/tensor/view.h"
@@ -73,6 +74,11 @@ class SafetensorsFile {
   /// Bytes [begin, end) of the data. Reads and verifies only the blocks that they touch, each at most once while copies
   /// of this object exist; an older file has one block for each tensor.
   std::span<const std::byte> bytes(std::string_view name, int64_t begin, int64_t end) const;
+  /// Calls fn(offset, part) with bytes [begin, end) of the data in order, in parts that a core's cache holds: multiples
+  /// of `unit` bytes, but for the last. Verifies as bytes(), but whole blocks while it reads them: DataLoss may come
+  /// after fn had damaged bytes.
+  using Visitor = FunctionRef<void(int64_t offset, std::span<const std::byte> part)>;
+  void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const;
   /// The data leaves this process's memory; the next read gets it from the file again.
   void release(std::string_view name) const;
 
@@ -95,6 +101,9 @@ class SafetensorsModel {
   std::span<const std::byte> bytes(std::string_view name) const { return file_of(name).bytes(name); }
   std::span<const std::byte> bytes(std::string_view name, int64_t begin, int64_t end) const {
     return file_of(name).bytes(name, begin, end);
+  }
+  void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, SafetensorsFile::Visitor fn) const {
+    file_of(name).visit(name, begin, end, unit, fn);
   }
   void release(std::string_view name) const { file_of(name).release(name); }
   const Metadata& metadata() const { return files_.front().metadata(); }

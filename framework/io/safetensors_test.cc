@@ -174,6 +174,58 @@ TEST(Safetensors, ARangeNeedsItsBlocksAlone) {
   EXPECT_EQ(f.bytes("w").size(), 8u);
 }
 
+// visit() gives the bytes once, in order, whatever the unit, and finds damage in the blocks that it touches alone.
+TEST(Safetensors, AVisitReadsAndVerifies) {
+  const std::string path = write_blocks(fresh_folder("visit"));
+  const int64_t n = 2 * kBlock + 100;
+  const SafetensorsFile whole(path);
+  const std::span<const std::byte> data = whole.bytes("x");
+  const std::string differs =
+      str_cat(path, ": tensor 'x', bytes ", kBlock, " to ", 2 * kBlock, ": the checksum differs: the file is damaged");
+  for (const bool damaged : {false, true}) {
+    if (damaged) damage(path, 100 + kBlock);  // the first byte of block 1
+    for (const auto& [begin, end] : {std::pair{int64_t{0}, kBlock},
+                                     {int64_t{5}, int64_t{5}},
+                                     {int64_t{3}, kBlock - 1},
+                                     {2 * kBlock, n},
+                                     {kBlock, 2 * kBlock},
+                                     {kBlock, n},
+                                     {int64_t{0}, n}})
+      for (const int64_t unit : {int64_t{1}, int64_t{7}, int64_t{100'000}, n}) {
+        SCOPED_TRACE(str_cat(begin, " to ", end, " by ", unit));
+        const SafetensorsFile f(path);
+        int64_t at = begin;
+        bool equal = true;
+        const auto visit = [&] {
+          f.visit("x", begin, end, unit, [&](int64_t offset, std::span<const std::byte> part) {
+            equal = equal && offset == at && std::ranges::equal(part, data.subspan(at, part.size()));
+            at += std::ssize(part);
+            EXPECT_TRUE(at == end || std::ssize(part) % unit == 0);
+          });
+        };
+        if (damaged && begin < 2 * kBlock && end > kBlock) {
+          EXPECT_EQ(error_of(visit), differs);
+        } else {
+          visit();
+          EXPECT_EQ(at, end);
+          EXPECT_TRUE(equal);
+        }
+      }
+  }
+}
+
+// What a visit has verified is verified.
+TEST(Safetensors, AVisitVerifiesOnce) {
+  const std::string path = write_blocks(fresh_folder("visited"));
+  const SafetensorsFile f(path);
+  f.visit("x", 0, kBlock, 1, [](int64_t, std::span<const std::byte>) {});
+  const int fd = open_for_update(path);
+  for (const int64_t block : {0, 1}) ASSERT_EQ(::pwrite(fd, "\xff\0\xff", 3, f.at("x").begin + block * kBlock + 9), 3);
+  ::close(fd);
+  EXPECT_EQ(f.bytes("x", 0, kBlock).size(), static_cast<size_t>(kBlock));
+  EXPECT_THAT(error_of([&] { f.bytes("x", 0, kBlock + 1); }), HasSubstr(str_cat("bytes ", kBlock, " to ")));
+}
+
 // A block that was read is not read again: later damage of the mapped file is not seen.
 TEST(Safetensors, EachBlockIsVerifiedOnce) {
   const std::string path = write_blocks(fresh_folder("once"));

@@ -293,6 +293,12 @@ TEST(Checkpoint, ADamagedTensorChangesNoCell) {
               }),
               str_cat(path, ": tensor '", name, "', bytes 0 to 256: the checksum differs: the file is damaged"));
     for (const Parameter& p : {x, y}) EXPECT_EQ(p.value().to_vector<float>(), std::vector<float>(64));
+    const auto later = [] { return Parameter({kFloat32, Device::cpu(), {64}}, [] { return zeros({64}); }); };
+    const Parameter u = later(), v = later();
+    EXPECT_FALSE(error_of([&] {
+                   train::load_cells(train::open_tensors(folder, "model", {}), {{"w", u}, {"b", v}});
+                 }).empty());
+    EXPECT_TRUE(!u.materialised() && !v.materialised());
   }
 }
 

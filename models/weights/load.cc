@@ -1,5 +1,6 @@
 #include "models/weights/load.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "framework/base/one_line.h"
@@ -114,32 +115,48 @@ const void* in_place(const WeightSource& source, const CellPlan& plan, const Cel
   return same ? source.in_place(p.source) : nullptr;
 }
 
+// The value of a cell, verified.
+Tensor value_of(const std::shared_ptr<const WeightSource>& source, const CellPlan& plan, const CellHandle& cell,
+                Values values) {
+  if (const void* data = values == Values::kInPlace ? in_place(*source, plan, cell) : nullptr) {
+    release_all(*source, plan);
+    return Tensor::from_blob(const_cast<void*>(data), cell.shape(), cell.dtype(), [source](void*) {});
+  }
+  const Tensor value = Tensor::empty({cell.dtype(), Device::cpu(), cell.shape()});
+  for (const Piece& piece : plan.pieces) copy_piece(*source, piece, cell.dtype(), value.view_for_kernel().data);
+  release_all(*source, plan);
+  return value.to(cell.device());
+}
+
 }  // namespace
 
 void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
                const NamedCells& cells, Values values) {
   NoGrad guard;
-  if (values != Values::kLater)
+  if (values == Values::kLater) {
+    for (size_t i = 0; i < plans.size(); ++i)
+      internal::set_remote(cells[i].second.cell(), make_ref<StoredWeights>(source, plans[i]));
+    return;
+  }
+  // Checksums are verified while values are made, which no cell gets before all are right. Where cells have values,
+  // both together would need too much memory: the checksums come first there, and each value is set at once.
+  const bool replaces = std::ranges::any_of(cells, [](const auto& cell) { return cell.second.materialised(); });
+  if (replaces)
     for (const CellPlan& plan : plans)
       for (const Piece& piece : plan.pieces) {
         source->check(piece.source);
         source->release(piece.source);
       }
+  std::vector<Tensor> made;
   for (size_t i = 0; i < plans.size(); ++i) {
     const CellHandle& handle = cells[i].second;
-    if (values == Values::kLater) {
-      internal::set_remote(handle.cell(), make_ref<StoredWeights>(source, plans[i]));
-      continue;
-    }
-    if (const void* data = values == Values::kInPlace ? in_place(*source, plans[i], handle) : nullptr) {
-      handle.set(Tensor::from_blob(const_cast<void*>(data), handle.shape(), handle.dtype(), [source](void*) {}));
-      continue;
-    }
-    const Tensor value = Tensor::empty({handle.dtype(), Device::cpu(), handle.shape()});
-    for (const Piece& piece : plans[i].pieces) copy_piece(*source, piece, handle.dtype(), value.view_for_kernel().data);
-    handle.set(value.to(handle.device()));
-    release_all(*source, plans[i]);
+    Tensor value = value_of(source, plans[i], handle, values);
+    if (replaces)
+      handle.set(value);
+    else
+      made.push_back(std::move(value));
   }
+  for (size_t i = 0; i < made.size(); ++i) cells[i].second.set(made[i]);
 }
 
 void load_weights(const HfModel& model, const NamedCells& cells, std::vector<std::string>* warnings, Values values) {

@@ -40,9 +40,9 @@ enum class Values : uint8_t {
              // touches; DataLoss leaves the cell as it was, so that another read throws again and set() mends it.
 };
 
-/// Sets the cells of plans, cell i by plan i, with conversion to the dtype and device of the cell. First checks the
+/// Sets the cells of plans, cell i by plan i, with conversion to the dtype and device of the cell. Verifies the
 /// checksums of all tensors, except with kLater, and throws DataLoss before a cell changes. Memory beside the cells:
-/// 4 MiB a thread, and one cell if cells are on another device.
+/// 4 MiB a thread, and one cell if cells are on another device or have values.
 void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
                const NamedCells& cells, Values values);
 

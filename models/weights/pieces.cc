@@ -396,7 +396,6 @@ void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, voi
                 step = std::clamp<int64_t>(kTaskBytes / (row * size), 1, rows), parts = (rows + step - 1) / step;
   const int64_t grain = parts > 1 ? 1 : std::max<int64_t>(1, kTaskBytes / (range * size));
   parallel_chunks(ranges * parts, grain, [&](int64_t first, int64_t last) {
-    std::vector<std::byte> room;
     for (int64_t i = first; i < last; ++i) {
       const int64_t at = i % parts * step, count = std::min(step, rows - at);
       int64_t begin = p.from_offset + at * row, to = p.to_offset, rest = i / parts;
@@ -405,13 +404,19 @@ void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, voi
         begin += rest % p.extents[d] * p.from[d], to += rest % p.extents[d] * p.to[d];
       StridedView in{.dtype = from}, out{.dtype = dtype};
       for (size_t d = dense; d < n; ++d) {
-        in.shape.push_back(d > dense ? p.extents[d] : count), in.strides.push_back(p.from[d]);
+        in.shape.push_back(p.extents[d]), in.strides.push_back(p.from[d]);
         out.strides.push_back(p.to[d]);
       }
-      out.shape = in.shape;
-      in.data = const_cast<void*>(source.read(p.source, begin, begin + count * row, room));
-      out.data = static_cast<std::byte*>(cell) + to * itemsize(dtype);
-      kernels::cast_copy(in, out);
+      // A transposition writes whole lines of cache only from many rows.
+      const int64_t unit = p.to.back() == 1 ? row : count * row;
+      source.visit(p.source, begin, begin + count * row, unit, [&](int64_t part, int64_t elements, const void* data) {
+        int64_t offset = to;
+        if (dense < n) in.shape[0] = elements / row, offset += (part - begin) / row * p.to[dense];
+        out.shape = in.shape;
+        in.data = const_cast<void*>(data);
+        out.data = static_cast<std::byte*>(cell) + offset * itemsize(dtype);
+        kernels::cast_copy(in, out);
+      });
     }
   });
 }

@@ -70,7 +70,7 @@ void copy_tensor(const TensorPlan& plan, const StridedView& cell, DType dtype, v
 void check_layers(const WeightSource& source, const Family& family, int64_t layers);
 
 /// Copies a piece to the memory of its cell, with conversion to the cell's dtype. Reads only the elements of the piece,
-/// in ranges of about 4 MiB that threads share.
+/// in ranges of about 4 MiB that threads share. Verifies as WeightSource::visit().
 void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, void* cell);
 
 }  // namespace weft::weights

@@ -1,10 +1,22 @@
 #include "models/weights/source.h"
 
-#include <cstring>
+#include <algorithm>
+#include <span>
 
 #include "framework/io/safetensors.h"
 
 namespace weft::weights {
+
+void WeightSource::visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const {
+  constexpr int64_t kPart = 64 << 10;  // bytes
+  const int64_t step = std::max(unit, kPart / itemsize(find(name)->dtype) / unit * unit);
+  std::vector<std::byte> room;
+  for (int64_t at = begin; at < end; at += step) {
+    const int64_t count = std::min(step, end - at);
+    fn(at, count, read(name, at, at + count, room));
+  }
+}
+
 namespace {
 
 class Safetensors final : public WeightSource {
@@ -24,17 +36,26 @@ class Safetensors final : public WeightSource {
   }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const int64_t size = itemsize(model_.at(name).dtype);
-    const std::byte* const data = model_.bytes(name, begin * size, end * size).data();
-    if (is_aligned(data, size)) return data;
-    room.resize(static_cast<size_t>((end - begin) * size));
-    std::memcpy(room.data(), data, room.size());
-    return room.data();
+    return aligned(model_.bytes(name, begin * size, end * size), size, room);
+  }
+  void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const override {
+    const int64_t size = itemsize(model_.at(name).dtype);
+    std::vector<std::byte> room;
+    model_.visit(name, begin * size, end * size, unit * size, [&](int64_t offset, std::span<const std::byte> part) {
+      fn(offset / size, std::ssize(part) / size, aligned(part, size, room));
+    });
   }
   void release(std::string_view name) const override { model_.release(name); }
 
  private:
   static bool is_aligned(const std::byte* data, int64_t size) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size) == 0;
+  }
+  // The elements, or their copy in `room` if they are not aligned.
+  static const void* aligned(std::span<const std::byte> data, int64_t size, std::vector<std::byte>& room) {
+    if (is_aligned(data.data(), size)) return data.data();
+    room.assign(data.begin(), data.end());
+    return room.data();
   }
   const io::SafetensorsModel model_;
 };

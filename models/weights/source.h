@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/function_ref.h"
 #include "framework/tensor/dtype.h"
 #include "framework/tensor/shape.h"
 
@@ -33,6 +34,11 @@ class WeightSource {
   /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which receives them.
   /// Verifies the checksums of the blocks that they touch, as check(), if that was not done yet. Thread-safe.
   virtual const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const = 0;
+  /// Calls fn(first, count, elements) for elements [begin, end) in order, in parts that a core's cache holds: multiples
+  /// of `unit` elements, but for the last. Verifies as read(), but may do so while it reads: after DataLoss, what fn
+  /// made of the elements is of no use. Thread-safe.
+  using Visitor = FunctionRef<void(int64_t first, int64_t count, const void* elements)>;
+  virtual void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const;
   /// The elements of a tensor in the file's memory, as long as this object exists; null if they are not aligned there,
   /// or stored in another format.
   virtual const void* in_place(std::string_view) const { return nullptr; }
