@@ -181,7 +181,7 @@ void find_flips(const std::string& mesh, int flips, uint64_t seed, Found& result
     if (kind == 0 && mine) run.before[at] = change;
     if (kind == 1 && mine) run.after[at] = change;
     if (kind == 2 && mine)  // received bytes
-      run.before[at] = [&run, rank, bit] {
+      run.before[at] = [&run, rank, bit, sums] {
         RankContext& me = run.world().rank(rank);
         me.fault = [&me, bit, sums, left = bit % 3](const std::string& axes, const CommRequest& r) mutable {
           if (!sums(axes, r) || left-- > 0) return RankContext::Requests{{axes, r}};
@@ -372,6 +372,21 @@ TEST(StateCheck, RaisesNoAlarm) {
       const bool alone = std::string(mesh) == "pp2" || (std::string(mesh) == "fsdp2" && family->name == "gpt");
       EXPECT_EQ(out.find("--check_state: no tensor of the state has a copy") != out.npos, alone) << mesh << "\n" << out;
     }
+}
+
+TEST(StateCheck, AStepThatIsMadeAgainHasOneProfile) {
+  TrainOptions o = options_of("", 5);
+  o.config = "gpt_tiny";
+  o.check_state = 4;
+  o.profile_steps = "3-4";
+  o.profile_out = ::testing::TempDir() + "/state_check_trace.json";
+  ::testing::internal::CaptureStdout();
+  const std::string error = testing::error_of([&] { EXPECT_EQ(train(gpt::family(), o), 0); });
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(error, "");
+  const size_t at = out.find("profile of steps 3-4: ");
+  EXPECT_NE(at, out.npos) << out;
+  EXPECT_EQ(out.find("profile of steps", at + 1), out.npos) << out;
 }
 
 TEST(StateCheck, RefusesErrorsOptionsWithoutSense) {
