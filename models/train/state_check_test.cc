@@ -439,6 +439,11 @@ TEST(StateCheck, TrainersStopOrContinue) {
     EXPECT_EQ(stopped.code, 1) << stopped.out;
     testing::expect_has(stopped.err, ": rank 1 on host ");
     testing::expect_has(stopped.err, " has wrong bits in '");
+    // Between two checks the ranks also send their waiting times, which are other ones when the steps are made again.
+    const Outcome late =
+        train_apart(dir + "/late", 1, 47, mesh + " --check_state=12 --checkpoint_every=12 --eval_every=0");
+    EXPECT_EQ(late.code, 1) << late.out;
+    testing::expect_has(late.err, ": rank 1 on host ");
     const Outcome on = train_apart(dir + "/on", 1, 40, mesh + " --check_state=3 --check_state_errors=continue");
     ASSERT_EQ(on.code, 0) << on.err;
     testing::expect_has(on.out, ": rank 1 on host ");
