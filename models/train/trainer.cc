@@ -296,14 +296,10 @@ class Trainer {
   };
   NextStep next_step(bool show, bool saves, bool keeps) {
     const bool first = dist::is_first();
-    uint8_t word[] = {interrupted(),
-                      static_cast<uint8_t>(interrupted_code()),
-                      first && show,
-                      first && (show || !options_.metrics.empty()),
-                      first && saves,
-                      first && keeps,
-                      saver_.busy(),
-                      memory_.busy()};
+    uint8_t word[] = {interrupted(),  static_cast<uint8_t>(interrupted_code()),
+                      first && show,  first && (show || !options_.metrics.empty()),
+                      first && saves, first && keeps,
+                      saver_.busy(),  memory_.busy()};
     if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
     stops_ = word[0];
     code_ = word[1];
@@ -314,6 +310,7 @@ class Trainer {
     Setup s = settle(family, options);
     // The first process may have written to these folders since.
     s.dir = value_of_first(s.dir);
+    s.memory = value_of_first(s.memory);
     s.resumed = value_of_first(s.resumed);
     if (dist::Processes* job = dist::Processes::current()) job->barrier();
     return s;
