@@ -246,8 +246,7 @@ class Trainer {
       const int64_t made = queued;
       finish(drains ? 0 : lookahead());
       trace.reset();
-      // A step that --check_state makes again belongs to no second profile.
-      if (profile_ && queued == setup_.profile_last) save_profile(progress);
+      if (profile_ && queued == setup_.profile_last) save_profile(progress);  // once, also if the step is made again
       if (queued < made || (checks && went_back())) continue;
       if (evaluates) {
         const double loss = evaluate();
