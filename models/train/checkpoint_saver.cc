@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/base/failure_report.h"
 #include "framework/base/str_cat.h"
 #include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/rank/flight.h"
@@ -79,6 +80,7 @@ void CheckpointSaver::go_on(const std::function<void()>& work) {
   try {
     work();
   } catch (const Error& e) {
+    if (follows(e.code())) throw;  // the job has ended
     save_.reset();
     return failed(e);
   }
@@ -106,7 +108,7 @@ void CheckpointSaver::failed(const Error& error) {
         str_cat("step ", step_, " is not saved: ", error.what(), "; training goes on (--checkpoint_errors)"));
 }
 
-// Throws if another run has taken the folder, or if the job has ended.
+// Throws if another run has taken the folder.
 void CheckpointSaver::check_lock() {
   internal::on_first_process("checking --checkpoint_dir", [&] {
     io::make_folders(setup_.dir);

@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
+#include "distributed/launch/held_memory.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 #include "framework/io/testing/faults.h"
 #include "models/gpt/model.h"
+#include "models/train/memory.h"
 #include "models/train/trainer.h"
 #include "ops/core/core.h"
 
@@ -223,6 +226,38 @@ TEST_F(Saver, OldCheckpointsThatCannotBeRemovedHaveTheirOwnSentence) {
     EXPECT_EQ(saver->saved(), 2);
     EXPECT_EQ(io::base_name(latest_checkpoint(dir_)), "step_2");
   }
+}
+
+TEST_F(Saver, RunsOfOneLauncherDoNotFindStatesOfEachOther) {
+  const dist::HeldMemory held(4);
+  ASSERT_NE(held.path(), "");
+  ::setenv(dist::kMemoryVariable, held.path().c_str(), 1);
+  train::Setup second = setup_;
+  setup_.memory = memory_folder("", dir_);
+  second.memory = memory_folder("", dir_ + "2");
+  setup_.memory_every = second.memory_every = 1;
+  const auto keep = [&](const train::Setup& setup, int64_t step) {
+    MemorySaver saver(setup);
+    saver.begin(content(step - 1));
+    saver.save(content(step));
+    while (saver.busy()) std::this_thread::yield();
+    saver.advance();
+    EXPECT_EQ(newest_step(setup.memory), step);
+  };
+  keep(setup_, 1);
+  keep(setup_, 2);
+  EXPECT_EQ(newest_step(second.memory), -1);
+  w_.set(full({4}, 3.0));
+  keep(second, 1);
+  EXPECT_EQ(newest_step(setup_.memory), -1) << "a state whose bytes another run has replaced is left";
+  const Parameter w(zeros({4}), "w");
+  load_cells(open_tensors(second.memory + "/step_1", "model", {}), {{"w", w}});
+  EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(4, 3));
+  MemorySaver last(second);
+  last.begin(content(1));
+  last.end();
+  EXPECT_EQ(newest_step(second.memory), -1);
+  ::unsetenv(dist::kMemoryVariable);
 }
 
 TrainOptions run_in(const std::string& dir, bool async) {

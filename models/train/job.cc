@@ -134,7 +134,7 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
     job.restarts = {.most = o.restarts,
                     .committed =
                         [dir, in = o.memory_dir](const std::string& held) {
-                          return std::max(newest_step(dir), newest_step(in.empty() ? held : memory_folder(in, dir)));
+                          return std::max(newest_step(dir), newest_step(memory_folder(in.empty() ? held : in, dir)));
                         },
                     .arguments = {"--restarts=0", "--checkpoint_dir=" + dir},
                     .resume = {"--resume"}};

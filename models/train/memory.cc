@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "distributed/launch/held_memory.h"
 #include "distributed/launch/processes.h"
@@ -23,21 +24,37 @@
 namespace weft::train {
 namespace {
 
-bool is_held(const std::string& folder) {
+constexpr std::string_view kOfARun = "weft-";  // the beginning of the names of folders of runs
+
+// The folder that the launcher of this process holds; "": none.
+std::string held_folder() {
   const char* const held = std::getenv(dist::kMemoryVariable);
-  return held && folder == held;
+  return held ? held : "";
+}
+bool is_held(const std::string& folder) { return io::folder_of(folder) == held_folder(); }
+
+void need_own(const std::string& folder) {
+  struct stat s {};
+  const bool own = ::lstat(folder.c_str(), &s) != 0 ||
+                   (S_ISDIR(s.st_mode) && s.st_uid == ::geteuid() && (s.st_mode & (S_IWGRP | S_IWOTH)) == 0);
+  WEFT_CHECK_AS(kFailedPrecondition, own, "--memory_dir: ", folder,
+                " is not a folder that this user alone may write to; move it away, or name another folder");
 }
 
-// Makes the folder in --memory_dir, for two states with `bytes` together. States that are there will be replaced.
+// Makes the folder of a run. In --memory_dir it needs room for two states, which have `bytes` together; states that are
+// there will be replaced.
 void make_folder(const std::string& folder, int64_t bytes) {
   io::make_folders(io::folder_of(folder));
   struct statvfs room {};
   if ((::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) || ::statvfs(folder.c_str(), &room) != 0)
-    internal::fail(Code::kFailedPrecondition, str_cat("cannot make '", folder, "': ", io::errno_text(errno)));
+    internal::fail(Code::kFailedPrecondition,
+                   str_cat("--memory_dir: cannot make '", folder, "': ", io::errno_text(errno)));
+  need_own(folder);  // another user may have made it since memory_folder()
+  if (is_held(folder)) return;
   const double free = static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
   const double need = static_cast<double>(bytes / 2 * std::max<int64_t>(0, 2 - count_checkpoints(folder)));
-  WEFT_CHECK_AS(kResourceExhausted, free >= need, folder, " has room for ", bytes_text(free), "; need ",
-                bytes_text(need), " for two states of the run");
+  WEFT_CHECK_AS(kResourceExhausted, free >= need, "--memory_dir: ", folder, " has room for ", bytes_text(free),
+                "; need ", bytes_text(need), " for two states of the run");
 }
 
 // Makes room for the next state: removes all states but the newest. Returns the files in memory that get the tensors of
@@ -45,28 +62,25 @@ void make_folder(const std::string& folder, int64_t bytes) {
 std::vector<std::string> room_for_state(const std::string& folder) {
   remove_old_checkpoints(folder, /*newest=*/-1, 1);
   if (!is_held(folder)) return {};
+  const std::string held = held_folder();
+  // A launcher may have started another run before; this one takes its files.
+  for (const std::string& name : io::list_folder(held))
+    if (name.starts_with(kOfARun) && name != io::base_name(folder)) io::remove_folder_at_once(held + "/" + name);
   std::error_code ignored;
   const auto of_newest = std::filesystem::read_symlink(latest_checkpoint(folder) + "/model.safetensors", ignored);
-  const int first = of_newest == dist::HeldMemory::file(folder, 0) ? 2 : 0;
-  return {dist::HeldMemory::file(folder, first), dist::HeldMemory::file(folder, first + 1)};
+  const int first = of_newest == dist::HeldMemory::file(held, 0) ? 2 : 0;
+  return {dist::HeldMemory::file(held, first), dist::HeldMemory::file(held, first + 1)};
 }
 
 }  // namespace
 
 std::string memory_folder(const std::string& memory_dir, const std::string& dir) {
-  if (memory_dir.empty()) {
-    const char* const held = std::getenv(dist::kMemoryVariable);
-    return held ? held : "";
-  }
+  const std::string in = memory_dir.empty() ? held_folder() : io::resolve_path(memory_dir);
+  if (in.empty()) return "";
   // A run finds its own states only.
   const std::string run = std::filesystem::absolute(dir).lexically_normal().string();
-  const std::string folder =
-      str_cat(io::resolve_path(memory_dir), "/weft-", io::base_name(run), "-", io::hex64(io::checksum(run)));
-  struct stat s {};
-  const bool own = ::lstat(folder.c_str(), &s) != 0 ||
-                   (S_ISDIR(s.st_mode) && s.st_uid == ::geteuid() && (s.st_mode & (S_IWGRP | S_IWOTH)) == 0);
-  WEFT_CHECK_AS(kFailedPrecondition, own, "--memory_dir: ", folder,
-                " is not a folder that this user alone may write to; move it away, or name another folder");
+  const std::string folder = str_cat(in, "/", kOfARun, io::base_name(run), "-", io::hex64(io::checksum(run)));
+  need_own(folder);
   return folder;
 }
 
@@ -79,14 +93,7 @@ void MemorySaver::begin(const CheckpointSaver::Content& c) {
                 "host, or no --memory_every");
   for (const NamedCells* cells : {&c.model, &c.optimizer})
     for (const auto& [name, cell] : *cells) host_bytes_ += 2 * cell.type().nbytes();
-  if (is_held(setup_.memory)) return;
-  internal::on_first_process("preparing --memory_dir", [&] {
-    try {
-      make_folder(setup_.memory, host_bytes_);
-    } catch (const Error& e) {
-      throw Error(e.code(), str_cat("--memory_dir: ", e.what()));
-    }
-  });
+  internal::on_first_process("preparing the memory of states", [&] { make_folder(setup_.memory, host_bytes_); });
 }
 
 bool MemorySaver::due(int64_t step) {
@@ -114,11 +121,16 @@ void MemorySaver::save(const CheckpointSaver::Content& c) {
 
 void MemorySaver::end() {
   if (save_) go_on([this] { save_->wait(); });
-  if (setup_.memory.empty() || is_held(setup_.memory)) return;
-  internal::on_first_process("removing states in --memory_dir", [this] {
-    io::remove_leftovers(setup_.memory);
-    remove_old_checkpoints(setup_.memory, /*newest=*/-1, 0);
-    ::rmdir(setup_.memory.c_str());
+  if (setup_.memory.empty()) return;
+  internal::on_first_process("removing states in memory", [this] {
+    if (!io::is_folder(setup_.memory)) return;
+    try {
+      io::remove_leftovers(setup_.memory);
+      remove_old_checkpoints(setup_.memory, /*newest=*/-1, 0);
+      ::rmdir(setup_.memory.c_str());
+    } catch (const Error& e) {  // the checkpoints of the run are complete
+      internal::warn(str_cat("states in memory are not removed: ", e.what()));
+    }
   });
 }
 

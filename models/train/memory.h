@@ -31,7 +31,7 @@ class MemorySaver {
   void advance();
   /// Begins to write a state, which threads do. An error becomes a warning.
   void save(const CheckpointSaver::Content& content);
-  /// Ends the state that is being written, after the last checkpoint. Removes the states in --memory_dir.
+  /// Ends the state that is being written, after the last checkpoint. Removes the states.
   void end();
 
  private:
@@ -47,7 +47,7 @@ class MemorySaver {
   bool warned_ = false;
 };
 
-/// The folder of the states of the run whose checkpoints are in `dir`: in `memory_dir`, or else the folder that the
+/// The folder of the states of the run whose checkpoints are in `dir`: in `memory_dir`, or else in the folder that the
 /// launcher of this process holds. Empty: there is none. Throws FailedPrecondition if other users can write to it.
 std::string memory_folder(const std::string& memory_dir, const std::string& dir);
 

@@ -126,7 +126,7 @@ TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
   EXPECT_EQ(settle(moe::family(), o).memory, "");  // the launcher has no ranks
   o.restarts = 0;
   ::setenv("JOB_MEMORY", "/held", 1);
-  EXPECT_EQ(settle(moe::family(), o).memory, "/held");
+  EXPECT_TRUE(settle(moe::family(), o).memory.starts_with("/held/weft-")) << "two runs of a launcher have one folder";
   ::unsetenv("JOB_MEMORY");
   o.memory_dir = folder("states");
   const auto setup = settle(moe::family(), o);

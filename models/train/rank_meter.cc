@@ -1,5 +1,7 @@
 #include "models/train/rank_meter.h"
 
+#include <utility>
+
 namespace weft::train {
 
 RankMeter::RankMeter(dist::World& world) : world_(world), begun_(world.local().size()), last_(begun_), all_(begun_) {}
@@ -42,10 +44,14 @@ std::vector<RankMetrics> RankMeter::gathered(const std::vector<WaitedSeconds>& w
     std::vector<std::vector<double>> copies(mine.size(), all);
     world_.run([&](int r) {
       const auto i = static_cast<size_t>(r - world_.local()[0]);
-      world_.rank(r).run("world", {.kind = Collective::kAllGather,
-                                   .in = {mine[i].data(), kFloat64, Shape{kNumbers}, Shape{1}},
-                                   .out = {copies[i].data(), kFloat64, Shape{ranks * kNumbers}, Shape{1}},
-                                   .site = world_.rank(r).new_site()});
+      RankContext& rank = world_.rank(r);
+      // Times differ when a step is made again, so they are no samples of its operands (state_check.h).
+      std::vector<uint64_t>* const samples = std::exchange(rank.samples, nullptr);
+      rank.run("world", {.kind = Collective::kAllGather,
+                         .in = {mine[i].data(), kFloat64, Shape{kNumbers}, Shape{1}},
+                         .out = {copies[i].data(), kFloat64, Shape{ranks * kNumbers}, Shape{1}},
+                         .site = rank.new_site()});
+      rank.samples = samples;
     });
     all = copies[0];
   }

@@ -181,7 +181,7 @@ void find_flips(const std::string& mesh, int flips, uint64_t seed, Found& result
     if (kind == 0 && mine) run.before[at] = change;
     if (kind == 1 && mine) run.after[at] = change;
     if (kind == 2 && mine)  // received bytes
-      run.before[at] = [&run, rank, bit] {
+      run.before[at] = [&run, rank, bit, sums] {
         RankContext& me = run.world().rank(rank);
         me.fault = [&me, bit, sums, left = bit % 3](const std::string& axes, const CommRequest& r) mutable {
           if (!sums(axes, r) || left-- > 0) return RankContext::Requests{{axes, r}};
@@ -374,6 +374,21 @@ TEST(StateCheck, RaisesNoAlarm) {
     }
 }
 
+TEST(StateCheck, AStepThatIsMadeAgainHasOneProfile) {
+  TrainOptions o = options_of("", 5);
+  o.config = "gpt_tiny";
+  o.check_state = 4;
+  o.profile_steps = "3-4";
+  o.profile_out = ::testing::TempDir() + "/state_check_trace.json";
+  ::testing::internal::CaptureStdout();
+  const std::string error = testing::error_of([&] { EXPECT_EQ(train(gpt::family(), o), 0); });
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(error, "");
+  const size_t at = out.find("profile of steps 3-4: ");
+  EXPECT_NE(at, out.npos) << out;
+  EXPECT_EQ(out.find("profile of steps", at + 1), out.npos) << out;
+}
+
 TEST(StateCheck, RefusesErrorsOptionsWithoutSense) {
   TrainOptions o = options_of("dp2", 3);
   o.check_state_errors = "go";
@@ -424,6 +439,11 @@ TEST(StateCheck, TrainersStopOrContinue) {
     EXPECT_EQ(stopped.code, 1) << stopped.out;
     testing::expect_has(stopped.err, ": rank 1 on host ");
     testing::expect_has(stopped.err, " has wrong bits in '");
+    // Between two checks the ranks also send their waiting times, which are other ones when the steps are made again.
+    const Outcome late =
+        train_apart(dir + "/late", 1, 47, mesh + " --check_state=12 --checkpoint_every=12 --eval_every=0");
+    EXPECT_EQ(late.code, 1) << late.out;
+    testing::expect_has(late.err, ": rank 1 on host ");
     const Outcome on = train_apart(dir + "/on", 1, 40, mesh + " --check_state=3 --check_state_errors=continue");
     ASSERT_EQ(on.code, 0) << on.err;
     testing::expect_has(on.out, ": rank 1 on host ");

@@ -195,7 +195,8 @@ class Trainer {
     while (queued < options_.steps) {
       const NextStep next =
           next_step(progress.due(queued + 1, last_seconds), saver_.due(queued + 1), memory_.due(queued + 1));
-      if (!next.busy) saver_.advance(), memory_.advance();
+      if (!next.saving) saver_.advance();
+      if (!next.keeping) memory_.advance();
       if (stops_ && went_back()) continue;
       if (stops_) break;
       if (queued + 1 == setup_.profile_first) {
@@ -245,7 +246,7 @@ class Trainer {
       const int64_t made = queued;
       finish(drains ? 0 : lookahead());
       trace.reset();
-      if (queued == setup_.profile_last) save_profile(progress);
+      if (profile_ && queued == setup_.profile_last) save_profile(progress);  // once, also if the step is made again
       if (queued < made || (checks && went_back())) continue;
       if (evaluates) {
         const double loss = evaluate();
@@ -287,29 +288,28 @@ class Trainer {
 
   // The agreement of all processes before a step: whether a signal to one of them ends the run here, whether the step
   // gets a line, whether the ranks report their waiting times, whether a checkpoint or a state in memory follows, and
-  // whether a process is busy with the last one. The first process has the line, --metrics, and the clock of saves.
+  // whether a process is at work on the last checkpoint, or on the last state. The first process has the line,
+  // --metrics, and the clock of saves.
   struct NextStep {
-    bool show, collect, saves, keeps, busy;
+    bool show, collect, saves, keeps, saving, keeping;
   };
   NextStep next_step(bool show, bool saves, bool keeps) {
     const bool first = dist::is_first();
-    uint8_t word[] = {interrupted(),
-                      static_cast<uint8_t>(interrupted_code()),
-                      first && show,
-                      first && (show || !options_.metrics.empty()),
-                      first && saves,
-                      first && keeps,
-                      saver_.busy() || memory_.busy()};
+    uint8_t word[] = {interrupted(),  static_cast<uint8_t>(interrupted_code()),
+                      first && show,  first && (show || !options_.metrics.empty()),
+                      first && saves, first && keeps,
+                      saver_.busy(),  memory_.busy()};
     if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
     stops_ = word[0];
     code_ = word[1];
-    return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0, word[6] != 0};
+    return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0, word[6] != 0, word[7] != 0};
   }
 
   static Setup settled(const nn::ModelFamily& family, TrainOptions& options) {
     Setup s = settle(family, options);
     // The first process may have written to these folders since.
     s.dir = value_of_first(s.dir);
+    s.memory = value_of_first(s.memory);
     s.resumed = value_of_first(s.resumed);
     if (dist::Processes* job = dist::Processes::current()) job->barrier();
     return s;
