@@ -66,8 +66,9 @@ StateCheck::StateCheck(NamedCells cells, const StateCheckOptions& options, dist:
     : cells_(std::move(cells)), options_(options), world_(world), kept_(cells_.size()) {
   if (!world) return;
   int64_t all = 0, copied = 0;
+  bool pairs = false;
   for (const dist::PlannedCell& c : plan->cells())
-    if (c.type.shape.numel() > 1) ++all, copied += c.copies > 1;
+    if (c.type.shape.numel() > 1) ++all, copied += c.copies > 1, pairs |= c.copies == 2;
   compares_ = copied > 0;
   const std::string mesh = plan->mesh().to_string();
   if (copied == 0)
@@ -79,13 +80,14 @@ StateCheck::StateCheck(NamedCells cells, const StateCheckOptions& options, dist:
         all - copied, all, mesh.c_str());
   if (!compares_) return;
   plan->keep_cells();
-  samples_.resize(static_cast<size_t>(ranks()));
-  for (const int r : world->local()) world->rank(r).samples = &samples_[r];
+  operands_.resize(static_cast<size_t>(ranks()));
+  if (!pairs) return;  // the odd one of three needs no operands
+  for (const int r : world->local()) world->rank(r).operand_sums = &operands_[r];
 }
 
 StateCheck::~StateCheck() {
   if (world_ && compares_)
-    for (const int r : world_->local()) world_->rank(r).samples = nullptr;
+    for (const int r : world_->local()) world_->rank(r).operand_sums = nullptr;
 }
 
 bool StateCheck::due(int64_t step, bool always) const {
@@ -136,7 +138,7 @@ std::optional<StateCheck::Difference> StateCheck::difference(const std::vector<u
 // The rank whose bits were wrong in `s`, if the steps were made again and now give `now`; -1: not known.
 int StateCheck::wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) const {
   std::vector<uint64_t> at(ranks());  // when a rank first differs from itself: number of the operand; the state is last
-  for (const int r : world_->local()) at[r] = first_difference(s.samples[r], samples_[r]);
+  for (const int r : world_->local()) at[r] = first_difference(s.operands[r], operands_[r]);
   gather(at);
   for (size_t i = 0; i < now.size(); ++i)
     if (uint64_t& of_rank = at[i % ranks()]; of_rank == kNever && s.hashes[i] != now[i]) --of_rank;
@@ -185,10 +187,10 @@ bool StateCheck::copies_agree(TrainState& state, const Note& note) {
   if (differs && !suspect_ && good_) {
     note(str_cat("step ", state.step, ": the copies of '", cells_[differs->cell].first,
                  "' differ; the run goes back to step ", good_->step, " to find the wrong rank"));
-    return go_back(state, Suspect{state.step, *differs, now, samples_});
+    return go_back(state, Suspect{state.step, *differs, now, operands_});
   }
   if (differs || suspect_) {
-    const Suspect s = suspect_ ? *suspect_ : Suspect{state.step, *differs, now, samples_};
+    const Suspect s = suspect_ ? *suspect_ : Suspect{state.step, *differs, now, operands_};
     const std::string found = sentence(s, wrong_rank(s, now));
     if (differs || !options_.continues)
       fail(found + (suspect_ && differs ? str_cat(", and the copies differ again at step ", state.step) : ""));
@@ -242,7 +244,7 @@ void StateCheck::keep(const TrainState& state) {
   }
   copy_all(from_to);
   good_ = state;
-  for (std::vector<uint64_t>& s : samples_) s.clear();
+  for (std::vector<uint64_t>& s : operands_) s.clear();
 }
 
 // Copies the kept state, which so stays apart from the cells. Returns false.
@@ -265,7 +267,7 @@ bool StateCheck::go_back(TrainState& state, std::optional<Suspect> suspect) {
   }
   copy_all(from_to);
   state = *good_;
-  for (std::vector<uint64_t>& s : samples_) s.clear();
+  for (std::vector<uint64_t>& s : operands_) s.clear();
   suspect_ = std::move(suspect);
   return false;
 }

@@ -2,9 +2,10 @@
 //
 // On a mesh the ranks compare hashes of equal shards: copies of data-parallel ranks, tensors that tp does not split. A
 // state whose copies are equal is good, and a copy of it is kept. If copies differ, the run goes back to it and makes
-// the same steps again, which repeats all bits. The wrong rank is the first whose operands of collectives, or else whose
-// state, differ from its own earlier ones: wrong bits reach another rank only in an operand. If this does not decide, it
-// is the odd one of three or more copies. A wrong operand that all ranks have summed leaves equal states: not found.
+// the same steps again, which repeats all bits. The wrong rank is the first whose operands of collectives, or else its
+// state, differ from its own earlier ones: wrong bits reach another rank only in an operand. If this does not decide,
+// it is the odd one of three or more copies. A wrong operand that all ranks have summed leaves equal states, so it is
+// not found.
 //
 // On one device every N-th step is made twice from one state, and the results are compared.
 #pragma once
@@ -49,7 +50,7 @@ class StateCheck {
   bool passes(TrainState& state, const Note& note);
 
  private:
-  using Samples = std::vector<std::vector<uint64_t>>;  // by rank: of its operands of collectives
+  using Operands = std::vector<std::vector<uint64_t>>;  // by rank: sums of its operands of collectives
   // The first cell with wrong bits.
   struct Difference {
     size_t cell = 0;
@@ -62,7 +63,7 @@ class StateCheck {
     int64_t step = 0;
     Difference difference;
     std::vector<uint64_t> hashes;
-    Samples samples;
+    Operands operands;
   };
   struct Kept {
     Ref<dist::ShardedCell> shards;  // null on one device
@@ -85,7 +86,7 @@ class StateCheck {
   bool compares_ = true;
   std::vector<Kept> kept_;          // by cell
   std::optional<TrainState> good_;  // of the kept cells
-  Samples samples_;                 // since then
+  Operands operands_;               // since then
   std::optional<Suspect> suspect_;  // the state that is made again
   bool repeated_ = false;           // one device: a pair of runs of this step differed
 };

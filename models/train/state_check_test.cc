@@ -183,12 +183,12 @@ void find_flips(const std::string& mesh, int flips, uint64_t seed, Found& result
     if (kind == 2 && mine)  // received bytes
       run.before[at] = [&run, rank, bit, sums] {
         RankContext& me = run.world().rank(rank);
-        me.fault = [&me, bit, sums, left = bit % 3](const std::string& axes, const CommRequest& r) mutable {
-          if (!sums(axes, r) || left-- > 0) return RankContext::Requests{{axes, r}};
+        me.fault = [&me, bit, sums, left = static_cast<int64_t>(bit % 3)](const std::string& axes,
+                                                                          const CommRequest& r) mutable {
+          if (!sums(axes, r) || left-- != 0) return RankContext::Requests{{axes, r}};
           EXPECT_FALSE(me.communicator(axes).start(r)->wait(std::chrono::steady_clock::now() + me.timeout));
           if (r.out.contiguous())
             static_cast<uint8_t*>(r.out.data)[bit / 8 % static_cast<uint64_t>(r.out.nbytes())] ^= 1 << (bit % 8);
-          me.fault = {};
           return RankContext::Requests();
         };
       };
@@ -326,8 +326,9 @@ struct Change {
     static auto* const step =
         new Compiled<Fn>(dist::compile(Fn([](const Tensor& x) { return x + 1.0; }), {.mesh = dist::Mesh::parse(mesh)}));
     step->prepare(ones({4}));
+    dist::World& world = step->world();
     if (!dist::is_local(rank)) return;
-    step->world().rank(rank).fault = [this](const std::string& axes, const CommRequest& request) {
+    world.rank(rank).fault = [this](const std::string& axes, const CommRequest& request) {
       if (--at == 0) flip(shards_of(model->named_cells()[4].second)->shards[rank]->value, 1234567);
       return RankContext::Requests{{axes, request}};
     };

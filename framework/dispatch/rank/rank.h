@@ -67,9 +67,9 @@ class RankContext {
   bool recording = false;
   /// Where collectives are recorded for diagnosis, or null.
   flight::RecordRing* flight = nullptr;
-  /// If set, gets for each collective that this rank starts a hash of a sample of its operand: the whole operand if it
-  /// is short. Operands with gaps are left out: gaps between their elements, or rows beyond the counts of an all-to-all.
-  std::vector<uint64_t>* samples = nullptr;
+  /// If set, gets for each collective that this rank starts the sum of the 64-bit words of its operand. Operands with
+  /// gaps between elements are left out.
+  std::vector<uint64_t>* operand_sums = nullptr;
   using Requests = std::vector<std::pair<std::string, CommRequest>>;  // requests by mesh dimensions
   /// For tests of faults: the requests that this rank starts and records in place of a collective. The rank waits for
   /// all but the last at once. If the list is empty, it starts nothing and finds the collective done.
