@@ -45,13 +45,13 @@ std::vector<RankMetrics> RankMeter::gathered(const std::vector<WaitedSeconds>& w
     world_.run([&](int r) {
       const auto i = static_cast<size_t>(r - world_.local()[0]);
       RankContext& rank = world_.rank(r);
-      // Times differ when a step is made again, so they are no samples of its operands (state_check.h).
-      std::vector<uint64_t>* const samples = std::exchange(rank.samples, nullptr);
+      // Times differ when a step is made again, so their sums say nothing about wrong bits (state_check.h).
+      std::vector<uint64_t>* const sums = std::exchange(rank.operand_sums, nullptr);
       rank.run("world", {.kind = Collective::kAllGather,
                          .in = {mine[i].data(), kFloat64, Shape{kNumbers}, Shape{1}},
                          .out = {copies[i].data(), kFloat64, Shape{ranks * kNumbers}, Shape{1}},
                          .site = rank.new_site()});
-      rank.samples = samples;
+      rank.operand_sums = sums;
     });
     all = copies[0];
   }
