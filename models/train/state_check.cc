@@ -173,7 +173,12 @@ bool StateCheck::passes(TrainState& state, const Note& note) {
 }
 
 // All processes throw.
-static void fail(const std::string& found) {
+void StateCheck::fail(const std::string& found) const {
+  try {
+    if (options_.before_throw) options_.before_throw();
+  } catch (const Error& e) {  // the wrong rank is the more important error
+    if (dist::is_first()) internal::warn(e.what());
+  }
   internal::on_first_process(kWhat, [&] {
     internal::fail(Code::kDataLoss,
                    str_cat("--check_state: ", found, "; check this host, then continue with --resume"));

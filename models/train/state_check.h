@@ -25,9 +25,10 @@
 namespace weft::train {
 
 struct StateCheckOptions {
-  int64_t every = 1;       // steps between checks
-  int64_t first = 1;       // the first step of the run
-  bool continues = false;  // go on from the right state when the wrong rank is known; false: throw
+  int64_t every = 1;                        // steps between checks
+  int64_t first = 1;                        // the first step of the run
+  bool continues = false;                   // go on from the right state when the wrong rank is known; false: throw
+  std::function<void()> before_throw = {};  // all processes call it before passes() throws
 };
 
 class StateCheck {
@@ -75,6 +76,7 @@ class StateCheck {
   std::optional<Difference> difference(const std::vector<uint64_t>& now) const;
   int wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) const;
   std::string sentence(const Suspect& s, int rank) const;
+  void fail(const std::string& found) const;
   bool copies_agree(TrainState& state, const Note& note);
   bool runs_agree(TrainState& state, const Note& note);
   void keep(const TrainState& state);

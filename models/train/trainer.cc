@@ -134,7 +134,8 @@ class Trainer {
 
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;
-    const StateCheckOptions checking{options_.check_state, state_.step + 1, options_.check_state_errors == "continue"};
+    const StateCheckOptions checking{options_.check_state, state_.step + 1, options_.check_state_errors == "continue",
+                                     [&] { saver_.wait(progress); }};
     std::optional<StateCheck> check;
     if (checking.every > 0 && options_.step.mesh.size() <= 1) check.emplace(all_cells(), checking);
     std::optional<RankMeter> meter;         // on a mesh
@@ -159,6 +160,7 @@ class Trainer {
         StepMetrics m{.step = f.step, .loss = got[0].item<double>(), .grad_norm = got[1].item<double>(), .lr = f.lr};
         if (!got[2].item<bool>() && !scaler_) {
           if (went_back()) return;
+          saver_.wait(progress);
           progress.finish();
           // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
@@ -220,14 +222,13 @@ class Trainer {
         // Released before the next step allocates its batch, which then reuses their memory.
         const Tensor tokens = to_tensor(f.batch.tokens, f.batch.rows),
                      targets = to_tensor(f.batch.targets, f.batch.rows);
-        if (options_.step.mesh.size() > 1 && !planned_) {
+        if (options_.step.mesh.size() > 1 && !meter) {
           const std::string measured = switch_value("WEFT_MACHINE");
           const flight::HostPhase phase(flight::Phase::kPlan);
           step.prepare(tokens, targets);
           dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
           if (checking.every > 0) check.emplace(all_cells(), checking, &step.world(), &plan);
           report_plan(plan);
-          planned_ = true;
           meter.emplace(step.world());
         }
         if (meter) meter->begin();
@@ -565,7 +566,7 @@ class Trainer {
   Buffer healthy_;  // other types with lookahead: false after the first failed step; later steps do not commit
   TrainState state_;
   std::string flags_before_;  // flags of the resumed run
-  bool planned_ = false, stops_ = false;
+  bool stops_ = false;
   int code_ = 0;  // exit code if a signal stops the program
   std::optional<internal::ProfileWindow> profile_;
 };
