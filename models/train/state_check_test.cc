@@ -234,12 +234,17 @@ TEST(StateCheck, NamesTheRankAmongProcesses) {
 
 TEST(StateCheck, StopsAndNamesTensorStepRankAndHost) {
   for (const char* mesh : {"dp2", "dp3"}) {
-    Training run(mesh, {.every = 4});
+    int before_throw = 0;
+    Training run(mesh, {.every = 4, .before_throw = [&] {
+                          ++before_throw;
+                          internal::fail(Code::kUnavailable, "the disk is full");  // a warning
+                        }});
     run.after[6] = [&] { flip(shards_of(run.cells()[0].second)->shards[1]->value, 77); };
     const std::string text = testing::error_of([&] { run.run_to(20); });
     testing::expect_has(text, "--check_state: step 8: rank 1 on host ");
     testing::expect_has(text, str_cat(" has wrong bits in '", run.cells()[0].first, "'"));
     testing::expect_has(text, "; check this host, then continue with --resume");
+    EXPECT_EQ(before_throw, 1);
     EXPECT_EQ(run.state.step, 8);
     EXPECT_EQ(run.notes, std::vector{str_cat("step 8: the copies of '", run.cells()[0].first,
                                              "' differ; the run goes back to step 4 to find the wrong rank")});
