@@ -41,6 +41,14 @@ void need_own(const std::string& folder) {
                 " is not a folder that this user alone may write to; move it away, or name another folder");
 }
 
+// The file with the step of the newest checkpoint on disk, as the run that keeps states knows it; -1: there is none. If
+// another one is the newest, a run without states made it, or somebody removed it, and the states are of another past.
+std::string saved_path(const std::string& folder) { return folder + "/saved"; }
+bool knows_checkpoint(const std::string& folder, int64_t saved) {
+  const std::string path = saved_path(folder);
+  return io::exists(path) && io::read_file(path) == str_cat(saved);
+}
+
 // Makes the folder of a run. In --memory_dir it needs room for two states, which have `bytes` together; states that are
 // there will be replaced.
 void make_folder(const std::string& folder, int64_t bytes) {
@@ -93,7 +101,11 @@ void MemorySaver::begin(const CheckpointSaver::Content& c) {
                 "host, or no --memory_every");
   for (const NamedCells* cells : {&c.model, &c.optimizer})
     for (const auto& [name, cell] : *cells) host_bytes_ += 2 * cell.type().nbytes();
-  internal::on_first_process("preparing the memory of states", [&] { make_folder(setup_.memory, host_bytes_); });
+  internal::on_first_process("preparing the memory of states", [&] {
+    make_folder(setup_.memory, host_bytes_);
+    while (newest_step(setup_.memory) > step_) io::remove_folder_at_once(latest_checkpoint(setup_.memory));
+    saved_ = newest_step(setup_.dir);
+  });
 }
 
 bool MemorySaver::due(int64_t step) {
@@ -108,14 +120,18 @@ void MemorySaver::advance() {
   if (save_) go_on([this] { save_->advance(); });
 }
 
-void MemorySaver::save(const CheckpointSaver::Content& c) {
+void MemorySaver::save(const CheckpointSaver::Content& c, int64_t saved) {
   const flight::HostPhase phase(flight::Phase::kCheckpoint);
   step_ = c.state.step;
   since_ = now_seconds();
   stall_ = 0;
   go_on([&] {
+    const auto room = [&] {
+      io::write_file_atomic(saved_path(setup_.memory), str_cat(std::max(saved_, saved)));
+      return room_for_state(setup_.memory);
+    };
     save_ = begin_checkpoint(setup_.memory, c.state, c.model, c.optimizer, /*keep=*/0, /*lock=*/nullptr, c.about,
-                             AsyncSave::Pace::kYield, [this] { return room_for_state(setup_.memory); });
+                             AsyncSave::Pace::kYield, room);
   });
 }
 
@@ -127,6 +143,7 @@ void MemorySaver::end() {
     try {
       io::remove_leftovers(setup_.memory);
       remove_old_checkpoints(setup_.memory, /*newest=*/-1, 0);
+      ::unlink(saved_path(setup_.memory).c_str());
       ::rmdir(setup_.memory.c_str());
     } catch (const Error& e) {  // the checkpoints of the run are complete
       internal::warn(str_cat("states in memory are not removed: ", e.what()));
@@ -152,8 +169,9 @@ void MemorySaver::go_on(const std::function<void()>& work) {
 }
 
 std::string newest_state(const std::string& dir, const std::string& memory) {
-  return !memory.empty() && newest_step(memory) >= std::max<int64_t>(0, newest_step(dir)) ? latest_checkpoint(memory)
-                                                                                          : latest_checkpoint(dir);
+  const int64_t saved = newest_step(dir);
+  const bool kept = !memory.empty() && newest_step(memory) >= std::max<int64_t>(0, saved);
+  return latest_checkpoint(kept && knows_checkpoint(memory, saved) ? memory : dir);
 }
 
 }  // namespace weft::train

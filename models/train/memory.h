@@ -29,8 +29,8 @@ class MemorySaver {
   bool busy() const { return save_ && save_->busy(); }
   /// Continues the state that is being written, if there is one and no process is busy.
   void advance();
-  /// Begins to write a state, which threads do. An error becomes a warning.
-  void save(const CheckpointSaver::Content& content);
+  /// Begins to write a state, which threads do. An error becomes a warning. `saved`: CheckpointSaver::saved().
+  void save(const CheckpointSaver::Content& content, int64_t saved);
   /// Ends the state that is being written, after the last checkpoint. Removes the states.
   void end();
 
@@ -44,6 +44,7 @@ class MemorySaver {
   double stall_ = 0;                 // seconds that the run has waited for it
   double interval_ = 0.5;            // auto: seconds between states
   int64_t host_bytes_ = 0;
+  int64_t saved_ = -1;  // first process: the newest checkpoint on disk at the start
   bool warned_ = false;
 };
 
@@ -51,8 +52,8 @@ class MemorySaver {
 /// launcher of this process holds. Empty: there is none. Throws FailedPrecondition if other users can write to it.
 std::string memory_folder(const std::string& memory_dir, const std::string& dir);
 
-/// The checkpoint to resume from: the newest state in `memory`, or the newest checkpoint in `dir` if that is newer. ""
-/// if there is none.
+/// The checkpoint to resume from: the newest state in `memory`, or the newest checkpoint in `dir` if that is newer, or if
+/// the states do not follow from it. "" if there is none.
 std::string newest_state(const std::string& dir, const std::string& memory);
 
 }  // namespace weft::train

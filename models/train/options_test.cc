@@ -146,7 +146,7 @@ TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
             "the host is");
   o.checkpoint_every = "auto";
 
-  // The newest state counts; of equal ones the state in memory.
+  // The newest state counts; of equal ones the state in memory. A state in memory follows from the newest checkpoint.
   const auto save = [&](const std::string& dir, int64_t step) {
     save_checkpoint(dir, {.step = step, .family = "moe"}, {}, {}, 0);
   };
@@ -155,12 +155,15 @@ TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
                                " has states of an earlier run; add --resume to continue, "
                                "or remove it"));
   o.resume = true;
-  for (const auto& [dir, step, want] : {std::tuple(o.checkpoint_dir, 2, setup.memory + "/step_3"),
-                                        {o.checkpoint_dir, 3, setup.memory + "/step_3"},
-                                        {o.checkpoint_dir, 4, o.checkpoint_dir + "/step_4"},
-                                        {setup.memory, 5, setup.memory + "/step_5"}}) {
+  for (const auto& [dir, step, known, want] : {std::tuple(o.checkpoint_dir, 2, 2, setup.memory + "/step_3"),
+                                               {o.checkpoint_dir, 2, -1, o.checkpoint_dir + "/step_2"},
+                                               {o.checkpoint_dir, 3, 3, setup.memory + "/step_3"},
+                                               {o.checkpoint_dir, 4, 4, o.checkpoint_dir + "/step_4"},
+                                               {setup.memory, 5, 4, setup.memory + "/step_5"},
+                                               {setup.memory, 5, 3, o.checkpoint_dir + "/step_4"}}) {
     save(dir, step);
-    EXPECT_EQ(settle(moe::family(), o).resumed, want);
+    io::write_file_atomic(setup.memory + "/saved", str_cat(known));
+    EXPECT_EQ(settle(moe::family(), o).resumed, want) << step << " " << known;
   }
   std::filesystem::permissions(setup.memory, std::filesystem::perms::others_write, std::filesystem::perm_options::add);
   EXPECT_EQ(refused(), str_cat("--memory_dir: ", setup.memory,

@@ -258,7 +258,7 @@ class Trainer {
       if (next.saves)
         saver_.save(checkpoint(), /*last=*/false, progress);
       else if (next.keeps)
-        memory_.save(checkpoint());
+        memory_.save(checkpoint(), saver_.saved());
     }
     finish(0);
     if (profile_) save_profile(progress);  // interrupted before its last step
