@@ -133,8 +133,9 @@ class Memory : public ::testing::Test {
     EXPECT_EQ(io::list_folder(got), io::list_folder(need));
     for (const auto& entry : fs::recursive_directory_iterator(need)) {
       const std::string file = fs::relative(entry.path(), need);
-      if (entry.is_regular_file() && io::base_name(file) != ".lock")
+      if (entry.is_regular_file() && io::base_name(file) != ".lock") {
         EXPECT_TRUE(io::read_file(got + "/" + file) == io::read_file(entry.path())) << file << " differs";
+      }
     }
     EXPECT_EQ(io::list_folder(root_ + "/" + name).size(), 2u) << "other files beside steps and metrics.jsonl";
   }
@@ -190,7 +191,9 @@ TEST_F(Memory, KilledWhileAStateIsWritten) {
       EXPECT_GE(steps.size(), 1u) << o.err;
       EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end())) << o.err;
       check_equal("killed");
-      if (folder) EXPECT_TRUE(io::list_folder(dir).empty()) << "states are left";
+      if (folder) {
+        EXPECT_TRUE(io::list_folder(dir).empty()) << "states are left";
+      }
       for (const std::string& name : io::list_folder(root_)) io::remove_all(root_ + "/" + name);
     }
 }

@@ -93,7 +93,6 @@ std::string memory_folder(const std::string& memory_dir, const std::string& dir)
 }
 
 void MemorySaver::begin(const CheckpointSaver::Content& c) {
-  if (setup_.memory.empty()) return;
   step_ = c.state.step;
   const dist::Processes* const job = dist::Processes::current();
   WEFT_CHECK_AS(kFailedPrecondition, !job || job->on_one_host(),

@@ -18,7 +18,7 @@ class MemorySaver {
   /// `setup` must outlive this.
   explicit MemorySaver(const Setup& setup) : setup_(setup) {}
 
-  /// Prepares the memory, before the first step.
+  /// Prepares the memory, before the first step. Only if there is a Setup::memory.
   void begin(const CheckpointSaver::Content& content);
   /// Since begin(): bytes of memory of the host that the states need; 0: none are kept.
   int64_t host_bytes() const { return host_bytes_; }

@@ -192,7 +192,7 @@ class Trainer {
         if (f.show) progress.update(m);
       }
     };
-    memory_.begin(checkpoint());
+    if (!setup_.memory.empty()) memory_.begin(checkpoint());
     model_->train();
     while (queued < options_.steps) {
       const NextStep next =
