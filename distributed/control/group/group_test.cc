@@ -131,6 +131,22 @@ TEST(Group, TheLatestStateBeginsIfNoMemberHasOne) {
   EXPECT_EQ(g.text(), "2 from 30: a b+ c+");
 }
 
+TEST(Group, TheTimeToGatherBeginsAgain) {
+  Group g({.replicas = 4, .replicas_min = 3});
+  for (const char* name : {"a", "b", "c", "d"}) g.join(name);
+  g.pass(2100);  // all are silent
+  g.join("e");
+  g.report("b", 7, false);  // a member with the state is back, and waits for a third process
+  g.pass(6000, {"b", "e"});
+  EXPECT_EQ(g.state.gather_from_ms, -1);
+  apply(g.state, {.kind = GroupEvent::Kind::kDeath, .now_ms = g.now, .status = {.name = "b", .incarnation = 1}});
+  g.join("f");
+  g.join("g");
+  EXPECT_EQ(g.state.view.number, 1);  // another member may still come back
+  g.pass(5100, {"e", "f", "g"});
+  EXPECT_EQ(g.text(), "2 from 0: e f g");
+}
+
 TEST(Group, AProcessThatWasSilentIsHeardAgain) {
   Group g = three();
   g.pass(2100, {"a", "b"});
