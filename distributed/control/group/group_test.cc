@@ -219,7 +219,7 @@ TEST(Views, Problems) {
   EXPECT_EQ(problem({2, 5, 1, {{"a", 1, true}}}),
             "view 2 has no member that has the state; need one that does not heal");
   EXPECT_EQ(problem({2, 5, 2, {{"a", 1}}}), "view 2 has the state of view 2; need an earlier view");
-  EXPECT_EQ(problem({2, -1, 1, {{"a", 1}}}), "view 2 has start -1; need 0 to 4611686018427387904");
+  EXPECT_EQ(problem({2, -1, 1, {{"a", 1}}}), "view 2 has start -1; need 0 to 1125899906842624");
   const ReplicaView later{4, 50, 3, {{"a", 3}, {"b", 1, true}}};
   EXPECT_EQ(problem_of(later, {5, 40, 4, {{"a", 3}}}),
             "view 5 has start 40 after view 4 and member 'a', which was at step 50 in view 4; need a later start in "
@@ -251,6 +251,7 @@ TEST(Views, HistoryAndParts) {
   EXPECT_EQ(parts_before(history_of(views, 3), 12), 36);
   EXPECT_EQ(parts_before(history_of(views, 4), 12), 24);
   EXPECT_EQ(parts_before(history_of(views, 5), 21), 61);
+  EXPECT_EQ(parts_before({{1, 0, 0, std::vector<ViewMember>(kReplicas)}}, kMostSteps), int64_t{1} << 62);
 }
 
 TEST(Member, LeavesAfterTheStep) {
