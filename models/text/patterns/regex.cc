@@ -120,13 +120,15 @@ class Translator {
     take(1);
   }
 
-  /// (?i: and the like. In Oniguruma m is PCRE2's s.
+  /// (?i: and the like. In Oniguruma m is PCRE2's s, and a(?i)b|c is a(?i:b|c).
   void options() {
     size_t end = i_ + 2;
     while (end < p_.size() && (isalpha(static_cast<unsigned char>(p_[end])) || p_[end] == '-')) ++end;
     const std::string letters = p_.substr(i_ + 2, end - i_ - 2);
     if (end < p_.size() && (p_[end] == ':' || p_[end] == ')') && letters.find_first_not_of("ix-") != letters.npos)
       refuse(end + 1 - i_, "(?i");
+    if (!letters.empty() && p_.compare(end, 1, ")") == 0 && i_ > 0 && p_.find('|', end) != p_.npos)
+      refuse(end + 1 - i_, "(?i: and its end");
     take(2);
   }
 

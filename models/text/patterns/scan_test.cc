@@ -119,6 +119,7 @@ TEST(Regex, RefusesPartsOfAnotherMeaning) {
       {"[a[b]]", "a class within a class"},
       {"(?m:.)", "(?m:, whose meaning differs between libraries; need (?i"},
       {"(?i-m)a", "(?i-m), whose"},
+      {"a(?i)b|c", "(?i), whose meaning differs between libraries; need (?i: and its end"},
       {"a{1,3}+", "{1,3}+, whose meaning differs between libraries; need a group around it"},
       {"a{2}?", "{2}?, whose"},
       {"a{,2}", "{,2}"},
@@ -131,7 +132,7 @@ TEST(Regex, RefusesPartsOfAnotherMeaning) {
     EXPECT_NE(got.find(error), got.npos) << expression << ": " << got;
   }
   for (const char* expression :
-       {"(?i:a)", "(?x: a )", "a{1,3}?", "{", "a{b}", "[[:digit:]]", "(?:a{2})+", "\\x{3000}?"})
+       {"(?i:a)", "(?i)a|b", "a(?i)b", "(?x: a )", "a{1,3}?", "{", "a{b}", "[[:digit:]]", "(?:a{2})+", "\\x{3000}?"})
     EXPECT_EQ(testing::error_of([&] { Regex(expression, "f"); }), "") << expression;
 }
 
