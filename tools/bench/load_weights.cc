@@ -125,12 +125,11 @@ void load(Case& c) {
 void run(Report& report) {
   NoGrad guard;
   const char* const tmp = std::getenv("TMPDIR");
-  const std::string folder = std::string(tmp ? tmp : "/tmp") + "/load_weights";
-  io::make_folders(folder);
+  const std::string prefix = std::string(tmp ? tmp : "/tmp") + "/load_weights.";
   const int64_t matrices = std::max<int64_t>(1, (int64_t{absl::GetFlag(FLAGS_megabytes)} << 20) / (2 * kElements));
-  const File bf16 = write_bf16(folder + "/bf16.safetensors", matrices),
-             q8_0 = write_blocks(folder + "/q8_0.gguf", io::kGgufQ8_0, 1),
-             q4_k = write_blocks(folder + "/q4_k.gguf", 12, 2);
+  const File bf16 = write_bf16(prefix + "bf16.safetensors", matrices),
+             q8_0 = write_blocks(prefix + "q8_0.gguf", io::kGgufQ8_0, 1),
+             q4_k = write_blocks(prefix + "q4_k.gguf", 12, 2);
   Case cases[] = {{"bf16 to f32", bf16, Layout::kSame, kFloat32, Values::kCopied, kGoal},
                   {"bf16 to f32, transposed", bf16, Layout::kTransposed, kFloat32, Values::kCopied},
                   {"bf16, copied", bf16, Layout::kSame, kBFloat16, Values::kCopied},
@@ -167,7 +166,7 @@ void run(Report& report) {
       report.add({std::string(c.name) + ": beside copies to new memory", c.seconds, "s", c.traffic() / fresh_rate});
     report.add({std::string(c.name) + ": memory beside the cells", c.megabytes, "MB"});
   }
-  io::remove_all(folder);
+  for (const File* f : {&bf16, &q8_0, &q4_k}) io::remove_all(f->path);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "distributed/control/group/group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
@@ -147,6 +148,7 @@ class GroupTransition {
 
   /// Makes the next view, if the members of the current one allow it.
   void decide() {
+    const int64_t gather_from_ms = std::exchange(s_.gather_from_ms, -1);
     Records holders, others;  // processes with the state of the view, and without it
     for (const ViewMember& m : s_.view.members) {
       const ReplicaRecord* r = present(s_, m);
@@ -155,7 +157,7 @@ class GroupTransition {
     }
     for (const auto& [name, r] : s_.replicas)
       if (joins(r)) others.push_back(&r);
-    if (holders.empty()) return begin(others);
+    if (holders.empty()) return begin(others, gather_from_ms);
     int64_t top = 0;
     for (const ReplicaRecord* r : holders) top = std::max(top, r->status.step);
     const bool all =
@@ -166,13 +168,11 @@ class GroupTransition {
     });
   }
 
-  /// Makes a view in which the latest state begins, because no member has the state of the current view.
-  void begin(const Records& processes) {
-    if (processes.empty()) {
-      s_.gather_from_ms = -1;
-      return;
-    }
-    if (s_.gather_from_ms < 0) s_.gather_from_ms = s_.now_ms;
+  /// Makes a view in which the latest state begins, because no member has the state of the current view: since
+  /// `gather_from_ms`, or -1: since now.
+  void begin(const Records& processes, int64_t gather_from_ms) {
+    if (processes.empty()) return;
+    s_.gather_from_ms = gather_from_ms < 0 ? s_.now_ms : gather_from_ms;
     const bool complete = static_cast<int64_t>(processes.size()) >= s_.config.replicas;
     if (!complete && s_.now_ms - s_.gather_from_ms < s_.config.gather_ms) return;
     StateId latest{-1, -1};

@@ -105,14 +105,13 @@ class Explorer {
       }
       level.swap(next);
     }
-    seconds_ = 1e-9 * static_cast<double>(internal::now_ns() - begin_ns);
+    const double seconds = 1e-9 * static_cast<double>(internal::now_ns() - begin_ns);
     std::printf("%d,%d,%d,%d,%d,%d: %zu states, %lld transitions, %lld events deep, %.1f s\n", bounds_.replicas,
                 bounds_.steps, bounds_.crashes, bounds_.cuts, bounds_.starts, bounds_.restarts, seen_.size(),
-                static_cast<long long>(transitions_), static_cast<long long>(events_), seconds_);
+                static_cast<long long>(transitions_), static_cast<long long>(events_), seconds);
     return problem_;
   }
 
-  int64_t states() const { return static_cast<int64_t>(seen_.size()); }
   /// The number of events before the violation.
   int64_t events() const { return events_; }
 
@@ -215,9 +214,9 @@ class Explorer {
       fail(str_cat("I1: step ", step, " is committed twice"));
     }
     const auto history = history_of(n.views, view);
-    for (size_t i = 0, at = 0; at <= step; ++at) {
-      while (i + 1 < history.size() && history[i + 1].start <= static_cast<int64_t>(at)) ++i;
-      if (own[at] != '0' + history[i].number) fail(str_cat("I5: the journal has another view for step ", at));
+    for (size_t v = 0, at = 0; at <= step; ++at) {
+      while (v + 1 < history.size() && history[v + 1].start <= static_cast<int64_t>(at)) ++v;
+      if (own[at] != '0' + history[v].number) fail(str_cat("I5: the journal has another view for step ", at));
     }
   }
 
@@ -494,7 +493,6 @@ class Explorer {
   std::vector<Came> came_;
   std::string problem_;
   int64_t transitions_ = 0, events_ = 0;
-  double seconds_ = 0;
 };
 
 TEST(GroupExplore, NoViolation) {

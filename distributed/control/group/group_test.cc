@@ -131,6 +131,22 @@ TEST(Group, TheLatestStateBeginsIfNoMemberHasOne) {
   EXPECT_EQ(g.text(), "2 from 30: a b+ c+");
 }
 
+TEST(Group, TheTimeToGatherBeginsAgain) {
+  Group g({.replicas = 4, .replicas_min = 3});
+  for (const char* name : {"a", "b", "c", "d"}) g.join(name);
+  g.pass(2100);  // all are silent
+  g.join("e");
+  g.report("b", 7, false);  // a member with the state is back, and waits for a third process
+  g.pass(6000, {"b", "e"});
+  EXPECT_EQ(g.state.gather_from_ms, -1);
+  apply(g.state, {.kind = GroupEvent::Kind::kDeath, .now_ms = g.now, .status = {.name = "b", .incarnation = 1}});
+  g.join("f");
+  g.join("g");
+  EXPECT_EQ(g.state.view.number, 1);  // another member may still come back
+  g.pass(5100, {"e", "f", "g"});
+  EXPECT_EQ(g.text(), "2 from 0: e f g");
+}
+
 TEST(Group, AProcessThatWasSilentIsHeardAgain) {
   Group g = three();
   g.pass(2100, {"a", "b"});
@@ -203,7 +219,7 @@ TEST(Views, Problems) {
   EXPECT_EQ(problem({2, 5, 1, {{"a", 1, true}}}),
             "view 2 has no member that has the state; need one that does not heal");
   EXPECT_EQ(problem({2, 5, 2, {{"a", 1}}}), "view 2 has the state of view 2; need an earlier view");
-  EXPECT_EQ(problem({2, -1, 1, {{"a", 1}}}), "view 2 has start -1; need 0 to 4611686018427387904");
+  EXPECT_EQ(problem({2, -1, 1, {{"a", 1}}}), "view 2 has start -1; need 0 to 1125899906842624");
   const ReplicaView later{4, 50, 3, {{"a", 3}, {"b", 1, true}}};
   EXPECT_EQ(problem_of(later, {5, 40, 4, {{"a", 3}}}),
             "view 5 has start 40 after view 4 and member 'a', which was at step 50 in view 4; need a later start in "
@@ -235,6 +251,7 @@ TEST(Views, HistoryAndParts) {
   EXPECT_EQ(parts_before(history_of(views, 3), 12), 36);
   EXPECT_EQ(parts_before(history_of(views, 4), 12), 24);
   EXPECT_EQ(parts_before(history_of(views, 5), 21), 61);
+  EXPECT_EQ(parts_before({{1, 0, 0, std::vector<ViewMember>(kReplicas)}}, kMostSteps), int64_t{1} << 62);
 }
 
 TEST(Member, LeavesAfterTheStep) {

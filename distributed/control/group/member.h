@@ -63,7 +63,7 @@ enum class MemberAction {
   kCloseGroups,  // end all collectives of the view, so that the other members fail at once
   kReport,       // send status_of()
   kForm,         // make the groups of the view; a failure is kFailed
-  kHeal,         // take the state from the members that do not heal; keep the old one until this is done
+  kHeal,         // take the state from the members that do not heal; keep the old one until kHealed ends this stage
   kEnd,          // end the process
 };
 

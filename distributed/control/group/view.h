@@ -38,8 +38,8 @@ void fields(V& v, ReplicaView& view) {
   v("facts", view.facts);
 }
 
-/// Limits of numbers, lists and texts of a view.
-inline constexpr int64_t kMostSteps = int64_t{1} << 62;
+/// Limits of numbers, lists and texts of a view. kMostSteps steps of kReplicas members have fewer than 2^63 parts.
+inline constexpr int64_t kMostSteps = int64_t{1} << 50;
 inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000;
 
 /// The member that is this process; null if the view has none.
@@ -55,8 +55,9 @@ ReplicaView view_of(std::string_view record, const ReplicaView& before);
 
 /// The views that made the state of view `number`, by rising starts. The steps of each end where the next one begins.
 std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number);
-/// The number of parts of batches, one for each member and step, that the steps before `step` took. The rows of the
-/// member at place p in `step` are part parts_before(history, step) + p of the data.
+/// The number of parts of batches, one for each member and step, that the steps of these views before `step` took. If
+/// the first view starts at step 0, the rows of the member at place p in `step` are part
+/// parts_before(history, step) + p of the data.
 int64_t parts_before(const std::vector<ReplicaView>& history, int64_t step);
 
 }  // namespace weft::control

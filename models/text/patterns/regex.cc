@@ -84,6 +84,8 @@ class Translator {
       const std::string digits = p_.substr(i_ + 2, 4);
       if (digits.size() < 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) refuse(6, "\\x{...}");
       out_ += str_cat("\\x{", digits, "}"), i_ += 6;
+    } else if (c == 'x' && p_.compare(i_ + 2, 1, "{") == 0) {
+      take(std::min(p_.find('}', i_), p_.size() - 1) + 1 - i_);  // or its digits would be those of an interval
     } else if ((c == 'p' || c == 'P') && p_.compare(i_ + 2, 1, "{") == 0) {
       property();
     } else if (isalpha(static_cast<unsigned char>(c)) && !std::strchr("dDnrtfaexbAzZGKkRX", c)) {
@@ -95,7 +97,8 @@ class Translator {
 
   /// \p{NAME}: a category, or a script. PCRE2's \p{Han} contains characters that several scripts use.
   void property() {
-    const size_t end = std::min(p_.find('}', i_), p_.size());
+    const size_t end = p_.find('}', i_);
+    if (end == p_.npos) return take(p_.size() - i_);  // which PCRE2 refuses
     std::string name = p_.substr(i_ + 3, end - i_ - 3);
     const bool negated = name.starts_with('^');
     if (negated) name.erase(0, 1);
@@ -117,13 +120,15 @@ class Translator {
     take(1);
   }
 
-  /// (?i: and the like. In Oniguruma m is PCRE2's s.
+  /// (?i: and the like. In Oniguruma m is PCRE2's s, and a(?i)b|c is a(?i:b|c).
   void options() {
     size_t end = i_ + 2;
     while (end < p_.size() && (isalpha(static_cast<unsigned char>(p_[end])) || p_[end] == '-')) ++end;
     const std::string letters = p_.substr(i_ + 2, end - i_ - 2);
     if (end < p_.size() && (p_[end] == ':' || p_[end] == ')') && letters.find_first_not_of("ix-") != letters.npos)
       refuse(end + 1 - i_, "(?i");
+    if (!letters.empty() && p_.compare(end, 1, ")") == 0 && i_ > 0 && p_.find('|', end) != p_.npos)
+      refuse(end + 1 - i_, "(?i: and its end");
     take(2);
   }
 

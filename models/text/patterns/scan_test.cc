@@ -95,6 +95,7 @@ TEST(Regex, HasTheMatchesOfOniguruma) {
       {"\\v", "\n\v\u2028", "\n[\v]\u2028"},
       {"\\u00e9|[\\u0301]", "éa\u0301", "[é]a[\u0301]"},
       {"[]a]", "a]b", "[a][]]b"},
+      {"\\x{3000}+b", "\u3000\u3000b", "[\u3000\u3000b]"},
   };
   RegexMemory memory;
   for (const Row& r : rows) {
@@ -118,17 +119,20 @@ TEST(Regex, RefusesPartsOfAnotherMeaning) {
       {"[a[b]]", "a class within a class"},
       {"(?m:.)", "(?m:, whose meaning differs between libraries; need (?i"},
       {"(?i-m)a", "(?i-m), whose"},
+      {"a(?i)b|c", "(?i), whose meaning differs between libraries; need (?i: and its end"},
       {"a{1,3}+", "{1,3}+, whose meaning differs between libraries; need a group around it"},
       {"a{2}?", "{2}?, whose"},
       {"a{,2}", "{,2}"},
       {"\\p{Nothing}", "is no regular expression: unknown property"},
+      {"\\p{Han", "is no regular expression: "},
   };
   for (const auto& [expression, error] : rows) {
     const std::string got = testing::error_of([&, e = expression] { Regex(e, "f"); });
     EXPECT_TRUE(got.starts_with("f: the pattern ")) << got;
     EXPECT_NE(got.find(error), got.npos) << expression << ": " << got;
   }
-  for (const char* expression : {"(?i:a)", "(?x: a )", "a{1,3}?", "{", "a{b}", "[[:digit:]]", "(?:a{2})+"})
+  for (const char* expression :
+       {"(?i:a)", "(?i)a|b", "a(?i)b", "(?x: a )", "a{1,3}?", "{", "a{b}", "[[:digit:]]", "(?:a{2})+", "\\x{3000}?"})
     EXPECT_EQ(testing::error_of([&] { Regex(expression, "f"); }), "") << expression;
 }
 
