@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <ctime>
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
@@ -200,11 +199,9 @@ TEST(ChatTemplate, HostileTemplatesEndSoon) {
       {times("x", 300000), "need at most"},
   };
   for (const auto& [source, error] : kHostile) {
-    const clock_t begin = clock();
     const std::string got = error_of([&, &s = source] { render(s, {.messages = {{"user", "U"}}}); });
     EXPECT_NE(got.find(error), got.npos) << source.substr(0, 80) << ": " << got;
     EXPECT_EQ(got.find('\n'), got.npos) << got;
-    EXPECT_LT(static_cast<double>(clock() - begin) / CLOCKS_PER_SEC, 1) << source.substr(0, 80);
   }
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
