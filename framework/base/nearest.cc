@@ -33,11 +33,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates, size_t limit) {
   const std::string* best = nullptr;
+  size_t best_same = 0;
   if (name.size() > kLongest) return "";
   for (const std::string& c : candidates) {
     const size_t least = std::max(name.size(), c.size()) - std::min(name.size(), c.size());  // least distance
-    if (c.size() > kLongest || least >= limit) continue;
-    if (const size_t d = edit_distance(name, c); d < limit) best = &c, limit = d;
+    if (c.size() > kLongest || least > limit) continue;
+    const size_t d = edit_distance(name, c);
+    const auto same = static_cast<size_t>(std::ranges::mismatch(name, c).in1 - name.begin());
+    if (d < limit || (best && d == limit && same > best_same)) best = &c, best_same = same, limit = d;
   }
   return best ? *best : std::string();
 }

@@ -143,6 +143,7 @@ TEST(Nearest, NeedsFewEdits) {
   EXPECT_EQ(nearest_name("sapmex", names), "");
   EXPECT_EQ(nearest_name("sapmex", names, 4), "sample");
   EXPECT_EQ(nearest_name("wrong", std::vector<std::string>{"json"}), "");
+  EXPECT_EQ(nearest_name("a.wait", std::vector<std::string>{"a.bias", "a.weight"}, 4), "a.weight");  // 3 edits each
 }
 
 TEST(Nearest, ExchangedNeighboursAreOneEdit) {

@@ -26,13 +26,20 @@ void gather(std::vector<uint64_t>& words) {
   job->collective(kWhat, [&] { job->max({words.data(), kUInt8, {bytes}, {1}}); });
 }
 
-// Calls f(rank, value) for the values of a cell in this process: its shards on a mesh, else the whole value.
+// The shards of a cell on the ranks of a world. Null: there are none, or they are of another mesh of this program. Then
+// no step of the run has used the cell.
+dist::ShardedCell* shards_of(const Cell& cell, const dist::World& world) {
+  auto* const shards = dynamic_cast<dist::ShardedCell*>(cell.remote.get());
+  return shards && shards->shards.size() == static_cast<size_t>(world.size()) ? shards : nullptr;
+}
+
+// Calls f(rank, value) for the values of a cell in this process: its shards on a world, else the whole value.
 template <class F>
-void each_value(const Cell& cell, bool mesh, F&& f) {
+void each_value(const Cell& cell, const dist::World* world, F&& f) {
   const internal::CellReader read(cell, "check_state");
-  const auto* const sharded = dynamic_cast<const dist::ShardedCell*>(cell.remote.get());
-  if (!mesh && cell.value.defined()) f(size_t{0}, cell.value);
-  if (!mesh || !sharded) return;  // steps do not write cells that were never split
+  if (!world && cell.value.defined()) f(size_t{0}, cell.value);
+  const dist::ShardedCell* const sharded = world ? shards_of(cell, *world) : nullptr;
+  if (!sharded) return;
   for (size_t r = 0; r < sharded->shards.size(); ++r)
     if (const Tensor& shard = sharded->shards[r]->value; shard.defined()) f(r, shard);
 }
@@ -122,7 +129,7 @@ std::vector<uint64_t> StateCheck::hashes() const {
 std::optional<StateCheck::Difference> StateCheck::difference(const std::vector<uint64_t>& now) const {
   std::optional<Difference> first;
   for (size_t c = 0; c < cells_.size(); ++c) {
-    const auto* const sharded = dynamic_cast<const dist::ShardedCell*>(cells_[c].second.cell().remote.get());
+    const dist::ShardedCell* const sharded = shards_of(cells_[c].second.cell(), *world_);
     if (!sharded) continue;
     const std::vector<std::vector<int>> copies = sharded->copies();
     const auto hash = [&](int r) { return now[c * ranks() + r]; };
@@ -236,7 +243,7 @@ void StateCheck::keep(const TrainState& state) {
   std::vector<std::pair<Tensor, Tensor>> from_to;
   for (size_t c = 0; c < cells_.size(); ++c) {
     const Cell& cell = cells_[c].second.cell();
-    kept_[c].shards = Ref(dynamic_cast<dist::ShardedCell*>(cell.remote.get()));
+    if (world_) kept_[c].shards = Ref(shards_of(cell, *world_));
     kept_[c].values.resize(ranks());
     each_value(cell, world_, [&](size_t rank, const Tensor& value) {
       Tensor& kept = kept_[c].values[rank];
