@@ -199,7 +199,7 @@ TEST_F(Saver, AFolderThatAnotherRunHasTakenEndsTheRun) {
 }
 
 TEST_F(Saver, OldCheckpointsThatCannotBeRemovedHaveTheirOwnSentence) {
-  // The calls of a save without old checkpoints come first, then those that remove.
+  // The calls of a save without old checkpoints come first. The calls that remove follow.
   const int64_t calls = calls_of_a_save().second;
   for (const char* errors : {"warn", "stop"}) {
     options_.checkpoint_errors = errors;

@@ -39,7 +39,7 @@ class MemorySaver {
 
   const Setup& setup_;
   std::unique_ptr<AsyncSave> save_;  // the state that is being written
-  int64_t step_ = 0;                 // of the newest state that has begun
+  int64_t step_ = 0;                 // the step of the newest state that has begun
   double since_ = -1;                // when it began
   double stall_ = 0;                 // seconds that the run has waited for it
   double interval_ = 0.5;            // auto: seconds between states

@@ -104,13 +104,13 @@ void StateCheck::add(std::optional<Difference>& all, size_t cell, const std::vec
   all->suspects.insert(ranks.begin(), ranks.end());
 }
 
-// By cell and rank; 0 where the rank has no shard.
+// The hashes of the shards, by cell and rank; 0 where the rank has no shard.
 std::vector<uint64_t> StateCheck::hashes() const {
   std::vector<uint64_t> all(cells_.size() * ranks());
   std::vector<std::pair<Tensor, uint64_t*>> values;
   for (size_t c = 0; c < cells_.size(); ++c)
     each_value(cells_[c].second.cell(), world_, [&](size_t rank, const Tensor& value) {
-      const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
+      const bool on_host = value.device().type == DeviceType::kCpu;  // the CPU of any rank
       values.emplace_back(on_host ? value : value.to(Device::cpu()), &all[c * ranks() + rank]);
     });
   parallel_for(static_cast<int64_t>(values.size()),

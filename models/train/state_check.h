@@ -51,7 +51,7 @@ class StateCheck {
   bool passes(TrainState& state, const Note& note);
 
  private:
-  using Operands = std::vector<std::vector<uint64_t>>;  // by rank: sums of its operands of collectives
+  using Operands = std::vector<std::vector<uint64_t>>;  // sums of the operands of collectives, by rank
   // The first cell with wrong bits.
   struct Difference {
     size_t cell = 0;
@@ -68,7 +68,7 @@ class StateCheck {
   };
   struct Kept {
     Ref<dist::ShardedCell> shards;  // null on one device
-    std::vector<Tensor> values;     // by rank
+    std::vector<Tensor> values;     // the values of the ranks
   };
   static void add(std::optional<Difference>& all, size_t cell, const std::vector<int>& ranks);
   size_t ranks() const { return world_ ? static_cast<size_t>(world_->size()) : 1; }
@@ -86,9 +86,9 @@ class StateCheck {
   const StateCheckOptions options_;
   dist::World* const world_;
   bool compares_ = true;
-  std::vector<Kept> kept_;          // by cell
-  std::optional<TrainState> good_;  // of the kept cells
-  Operands operands_;               // since then
+  std::vector<Kept> kept_;          // the kept value of each cell
+  std::optional<TrainState> good_;  // the good state that kept_ belongs to
+  Operands operands_;               // the operands since then
   std::optional<Suspect> suspect_;  // the state that is made again
   bool repeated_ = false;           // one device: a pair of runs of this step differed
 };

@@ -69,7 +69,7 @@ class Training {
 
   dist::World& world() { return step_.world(); }
   const NamedCells& cells() const { return cells_; }
-  std::map<int64_t, std::function<void()>> before;  // by step; called once
+  std::map<int64_t, std::function<void()>> before;  // functions by step; each is called once
   std::map<int64_t, std::function<void()>> after;
   std::vector<std::string> notes;
   TrainState state;
@@ -325,7 +325,7 @@ struct Change {
   int64_t at = 0;
   nn::LanguageModel* model = nullptr;
 
-  // Steps on equal meshes have one world, so another step gives access to that of the trainer.
+  // Steps on equal meshes have one world, so another step gives access to the world of the trainer.
   void arm(const std::string& mesh) {
     using Fn = std::function<Tensor(const Tensor&)>;
     static auto* const step =
