@@ -23,7 +23,7 @@ namespace {
 // The thread of the job's steps; null: there was no step, or the thread has ended.
 constinit std::atomic<const void*> step_thread{nullptr};
 
-// A part of each thread that has run a step.
+// A thread-local of each thread that has run a step: its destructor runs when the thread ends.
 struct EndOfThread {
   ~EndOfThread() {
     const void* me = weft::internal::actor();

@@ -53,7 +53,7 @@ class Saver : public ::testing::Test {
     load_cells(open_tensors(str_cat(dir_, "/step_", step), "model", {}), {{"w", w}});
     return w.value().to_vector<float>();
   }
-  /// The calls for files until the thread of the first save begins, in a folder without checkpoints, and until its end.
+  /// The numbers of calls for files in the first save of a folder: until its thread begins, and until its end.
   std::pair<int64_t, int64_t> calls_of_a_save() {
     io::testing::set_fault(dir_ + "/step_");
     make()->save(content(1), /*last=*/true, progress_);
