@@ -23,7 +23,7 @@ namespace {
 // The thread of the job's steps; null: there was no step, or the thread has ended.
 constinit std::atomic<const void*> step_thread{nullptr};
 
-// A part of each thread that has run a step.
+// A thread-local of each thread that has run a step: its destructor runs when the thread ends.
 struct EndOfThread {
   ~EndOfThread() {
     const void* me = weft::internal::actor();
@@ -134,7 +134,7 @@ void Processes::take_thread(std::string_view what) {
 void Processes::check_thread(std::string_view what) const {
   const void* const of_steps = step_thread.load();
   WEFT_CHECK_AS(kFailedPrecondition, !of_steps || of_steps == weft::internal::actor() || RankContext::current(), what,
-                ": got another thread than the one that runs the steps of the job; need that thread, because each "
+                ": got a call of another thread; need the thread that runs the steps of the job, because each "
                 "process would order the calls of two threads differently; read and set values there between two "
                 "steps, and pass tensors to other threads");
 }

@@ -3,7 +3,7 @@
 //
 // All processes run the same program: they make the same collective calls in the same order. Process 0 makes the
 // decisions that depend on a clock, a signal or a file system, and sends them to all: from_first(). One thread of each
-// process makes all steps and collectives, because two threads would make theirs in another order in each process.
+// process makes all steps and collectives, because the order of two threads may differ between processes.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -63,12 +63,12 @@ class Processes final : public weft::internal::JobProcesses {
   void collective(const std::string& what, const std::function<void()>& fn);
   /// Returns when all processes have called it.
   void barrier();
-  /// Makes this thread the thread of the job's steps, until it ends. Throws as check_thread() if another thread is.
+  /// Makes this thread the thread of the job's steps, until it ends. Throws as check_thread() if there is another one.
   void take_thread(std::string_view what);
   /// Throws FailedPrecondition, naming the call `what`, if another thread is the thread of the job's steps. A rank of
   /// dist::run acts for the thread that called it.
   void check_thread(std::string_view what) const;
-  /// The steps have ended: the next step, on any thread, takes the thread.
+  /// Ends the steps of this thread. Any thread may make the next step.
   void free_thread();
 
  private:

@@ -15,7 +15,7 @@ namespace {
 // Ranks of a mesh that have the same part, because their coordinates along the axes of the spec are equal.
 struct EqualParts {
   std::vector<int> same;     // ranks of the mesh
-  std::vector<int> rank_in;  // process -> one of these ranks in it, as a rank of the job; -1: none
+  std::vector<int> rank_in;  // for each process, one of these ranks, as a rank of the job; -1: none
 };
 
 std::vector<EqualParts> equal_parts(const Processes& job, const Mesh& mesh, const Spec& spec,
@@ -117,7 +117,7 @@ void ShardedCell::read(StoredValue& stored, const Cell& cell) {
   });
 }
 
-// Whether each process has all parts, as of a replicated value. Then a read is not a collective.
+// Whether each process has all parts, as it has of a replicated value. A read is then no collective.
 bool ShardedCell::in_each_process() const {
   const Processes* const job = Processes::current();
   if (!job) return true;

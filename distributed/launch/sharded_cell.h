@@ -16,9 +16,10 @@ namespace weft::dist {
 Tensor joined(const Mesh& mesh, const Spec& spec, const TensorType& type, const std::vector<int>& place,
               std::vector<Tensor> mine);
 
-/// The shards of a cell. A read of the cell gathers them: if a process lacks some, it is a collective, and only the
-/// thread of the job's steps gathers. Another thread may read a value that is in each process, or was gathered since
-/// the last step. No other thread sets the cell in a job: processes would take the new value in different steps.
+/// The shards of a cell. A read of the cell gathers them. If a process lacks shards, the read is a collective, and only
+/// the thread of the job's steps makes it. Another thread may read a value that is in each process, or was gathered
+/// since the last step. Only the thread of the steps sets the cell in a job: otherwise processes would take the new
+/// value in different steps.
 class ShardedCell final : public PartedValue {
  public:
   /// Which ranks have a shard, and which one.

@@ -45,8 +45,8 @@ TEST(Threads, ReadWholeValuesBesideAStep) {
   EXPECT_EQ(w.value().to_vector<float>()[0], kSteps);
 }
 
-// A thread that starts in a step reads the value of its commit, and an earlier value keeps its numbers. The cell is
-// sharded (zero 3, tp) or replicated, and the reader is a read, a state_dict, an evaluation or an average.
+// A thread that starts in a step reads the value that the step commits. A value that was read before keeps its numbers.
+// The cell is sharded (zero 3, tp) or replicated. The reader is a read, a state_dict, an evaluation or an average.
 TEST(Threads, AReadInAStepIsOfItsCommit) {
   static std::function<void()> in_step;
   static const CustomOp op{{

@@ -131,7 +131,7 @@ void train(Program& p) {
 
 TEST(JobThreads, OneThreadMakesTheCollectives) {
   const std::string need =
-      ": got another thread than the one that runs the steps of the job; need that thread, because each process would "
+      ": got a call of another thread; need the thread that runs the steps of the job, because each process would "
       "order the calls of two threads differently; read and set values there between two steps, and pass tensors to "
       "other threads";
   const std::string read = "reading the sharded parameter 'w'" + need;

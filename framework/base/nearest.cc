@@ -13,7 +13,7 @@ constexpr size_t kLongest = 200;
 // The optimal string alignment distance: like most typing mistakes, two exchanged neighbours are one edit. Both are at
 // most kLongest long.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::array<std::array<size_t, kLongest + 1>, 3> rows;  // of the last three prefixes of a
+  std::array<std::array<size_t, kLongest + 1>, 3> rows;  // the rows of the last three prefixes of a
   for (size_t i = 0; i <= a.size(); ++i) {
     const auto &before = rows[(i + 2) % 3], &second = rows[(i + 1) % 3];
     auto& row = rows[i % 3];

@@ -214,7 +214,7 @@ TEST(Safetensors, AVisitReadsAndVerifies) {
   }
 }
 
-// What a visit has verified is verified.
+// A block that a visit has verified is not verified again.
 TEST(Safetensors, AVisitVerifiesOnce) {
   const std::string path = write_blocks(fresh_folder("visited"));
   const SafetensorsFile f(path);

@@ -53,8 +53,8 @@ AsyncSave::~AsyncSave() {
   }
 }
 
-// Runs `part`, which does not throw, on a new thread. This thread has the mask of signals of its creator: all are
-// blocked, so that the handlers run on threads of the program.
+// Runs `part`, which does not throw, on a new thread. The new thread gets the mask of signals of this one: all are
+// blocked, so handlers run on threads of the program.
 void AsyncSave::start(const std::function<void()>& part) {
   busy_ = true;
   sigset_t all, before;
@@ -119,7 +119,7 @@ void AsyncSave::commit() noexcept {
 void AsyncSave::advance() {
   WEFT_BUG_IF(complete(), "advance() of a complete save");
   if (thread_.joinable()) thread_.join();
-  const Next part = std::exchange(next_, Next::kNothing);  // if it throws, the save is complete
+  const Next part = std::exchange(next_, Next::kNothing);  // an error completes the save
   const auto result = [&] {
     if (error_) internal::fail(error_->code(), error_->what());
     return note_;

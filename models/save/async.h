@@ -1,7 +1,7 @@
 // AsyncSave: a SaveInParts whose files a thread of each process writes while the program goes on, or waits.
 //
-// The save has two parts in a job: all processes write; then the first one commits. Between two parts, and after the
-// last, the processes meet: when none is busy(), all call advance(). A process alone has one part.
+// A save in a job has two parts. First all processes write, then the first process commits. The processes meet after
+// each part: when none is busy(), all call advance(). A process alone has one part.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -19,8 +19,8 @@ class ThreadPool;
 
 class AsyncSave {
  public:
-  /// Called on the thread of the first process when the files have their names. Returns a sentence about later work
-  /// that has failed; "": none.
+  /// Later work, called on the thread of the first process when the files have their names. Returns a sentence about
+  /// its failure; "": none.
   using Finish = std::function<std::string()>;
   /// kYield: the thread uses one core, and yields it and the disk to the program, until the program waits for it.
   /// kFull: it uses the pool of the program's thread, which waits at once.
@@ -28,8 +28,8 @@ class AsyncSave {
   /// Starts the thread. begin() of `parts` has been called.
   explicit AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish = {}, Pace pace = Pace::kYield);
   AsyncSave(const AsyncSave&) = delete;
-  /// A process alone completes the save, and prints its error as a warning. In a job, the files of a save that is not
-  /// complete may be missing.
+  /// A process alone completes the save, and prints its error as a warning. The files of an incomplete save in a job
+  /// may be missing.
   ~AsyncSave();
 
   /// Whether the thread of this process is at work.
@@ -73,7 +73,7 @@ class AsyncSave {
   bool waited_for_ WEFT_GUARDED_BY(mutex_) = false;  // the program waits
 };
 
-/// Calls begin(), and returns when the save is complete: the sentence from `finish`, or throws its error. A collective.
+/// Calls begin() and completes the save. Returns the sentence from `finish`, or throws an error. A collective.
 std::string save_now(std::unique_ptr<SaveInParts> parts, const std::function<std::string()>& folder,
                      AsyncSave::Finish finish = {});
 

@@ -61,7 +61,7 @@ struct SaveInParts::Files {
   std::vector<Value> values;
   io::Metadata metadata;
   int64_t max_file_bytes = INT64_MAX;
-  std::string memory;  // in the first process: gets the bytes; empty: a new file does
+  std::string memory;  // in the first process: the file that gets the bytes; empty: a new file
 
   // Since begin().
   std::optional<io::SafetensorsLayout> layout;
@@ -82,7 +82,8 @@ struct SaveInParts::Files {
     held.push_back(value.contiguous());
     pieces.push_back({tensor, part, nullptr});
   }
-  // Queues the copies of a device, which then may write its own memory again. `reads` holds values on the host.
+  // Queues the copies from a device. Later work of the device may write the copied memory. `reads` holds values on the
+  // host.
   void read() { reads = HostRead(std::exchange(held, {})); }
 };
 

@@ -29,15 +29,15 @@ class SaveInParts {
   void add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
            io::Metadata metadata = {}, int64_t max_file_bytes = INT64_MAX);
   void add(const std::string& path, const std::map<std::string, Tensor>& values, io::Metadata metadata = {});
-  /// Values of a device have arrived on the host when begin() returns, so its errors come before a file is made; or
-  /// they are queued for a copy, in the order of the device's work.
+  /// kWaited: values of a device are on the host when begin() returns, so an error of the device comes before a file is
+  /// made. kQueued: their copies are queued in the order of the device's work.
   enum class Copies : uint8_t { kWaited, kQueued };
   /// Holds the values, so later steps write to other memory, and makes the files under temporary names. `folder` is
   /// called in the first process, and returns the folder of the files. Processes with different tensors, placements or
   /// metadata are an error, and so is a file that another SaveInParts writes.
   void begin(const std::function<std::string()>& folder, Copies copies = Copies::kWaited);
-  /// In `folder` of begin(): the files, one for each call of add(), that get the bytes (io::AtomicFile). Without this
-  /// call, and if `files` is empty, new files do.
+  /// Call it in `folder` of begin(). `files` has a file for each call of add(), which gets its bytes (io::AtomicFile).
+  /// New files get the bytes if `files` is empty, or without this call.
   void set_memory(const std::vector<std::string>& files);
   /// Writes the part of this process to disk, and drops the values. join() throws its errors. On any thread.
   void write() noexcept;
@@ -45,7 +45,7 @@ class SaveInParts {
   void join();
   /// Gives the files their names. In the first process, after join(), on any thread.
   void name_files();
-  /// Since write(): seconds until the queued copies of devices had arrived, which delay the devices as much at most.
+  /// Since write(): seconds until the queued copies of devices had arrived, an upper bound of the delay of the devices.
   double copy_seconds() const { return copy_seconds_; }
   const std::string& what() const { return what_; }
   /// Since begin(): the job, or null.
@@ -58,12 +58,12 @@ class SaveInParts {
 
   const std::string what_, before_;
   std::vector<std::unique_ptr<Files>> all_;
-  internal::JobProcesses* job_ = nullptr;  // since begin(): of the caller's thread; write() may run on another one
+  internal::JobProcesses* job_ = nullptr;  // since begin(): the job of its thread; write() may run on another one
   bool one_host_ = true;                   // since begin(): all processes are on this host
   int64_t bytes_ = 0;                      // bytes that write() has written
   double copy_seconds_ = 0;
   std::optional<Error> error_;        // error of write()
-  std::vector<std::string> reports_;  // since join(): of all processes
+  std::vector<std::string> reports_;  // since join(): the reports of all processes
 };
 
 }  // namespace weft

@@ -96,7 +96,7 @@ void Member::check_equal(const std::string& what, const Facts& mine, const std::
     if (other != text) throw Error(Code::kFailedPrecondition, "different: need " + need);
 }
 
-// Rows of a value in this process: what a mesh with fsdp stores.
+// Rows of a value in this process, as a mesh with fsdp stores them.
 struct Rows final : PartedValue {
   Tensor gather(const Cell&) override { internal::fail(Code::kInternal, "the whole value in one process"); }
   std::optional<Own> own_parts(const Cell&, double) const override { return own; }
@@ -326,7 +326,7 @@ TEST_F(InParts, AsynchronousSavesAreThoseOfAllProcesses) {
   EXPECT_EQ(io::list_folder(folder_).size(), 2u);
 }
 
-// A step that writes the cell in between does not change what is saved.
+// A step that writes the cell between begin() and write() does not change the saved values.
 TEST_F(InParts, ValuesAreThoseOfTheBegin) {
   const Parameter w(ones({4}), "w");
   SaveInParts file("save", "save: ");

@@ -140,8 +140,8 @@ class ValueInFile final : public StoredValue {
   const std::string name_;
 };
 
-// Sets the cells that `cells_for` returns for the values of a file. In a job each process reads the shards of its ranks
-// when a step needs them, of values that are worth it.
+// Sets the cells that `cells_for` returns for the values of a file. A process of a job reads only the shards of its
+// ranks of a large value, when a step needs them.
 template <class CellsFor>
 void load_cells(const std::string& path, const CellsFor& cells_for) {
   constexpr int64_t kWorthIt = 64 << 10;  // bytes

@@ -40,7 +40,7 @@ class PendingSave {
   PendingSave(std::unique_ptr<AsyncSave> save, SaveLoc loc);
   PendingSave(PendingSave&&) noexcept;
   PendingSave& operator=(PendingSave&&) noexcept;
-  /// Waits for the thread; an error becomes a warning. In a job, without wait() before, the file may be missing.
+  /// Waits for the thread, and prints an error as a warning. The file may be missing in a job without wait().
   ~PendingSave();
   /// Whether the thread of this process has nothing left to write.
   bool done() const;
@@ -69,8 +69,8 @@ class PendingSave {
 nn::StateDict load(const std::string& path, SaveLoc loc = SaveLoc::current());
 /// model.load_state_dict(load(path)): throws before anything changes, with the path, and names the entries that are
 /// missing, unexpected (unless `strict` is false) or of another shape. Values are converted to the dtype and device of
-/// the model. In a job each process reads the shards of its ranks, and large ones when a step needs them: damage there
-/// is an error of the step.
+/// the model. Each process of a job reads the shards of its ranks. It reads large shards when a step needs them, so
+/// their damage is an error of the step.
 void load(const nn::Module& model, const std::string& path, bool strict = true, SaveLoc loc = SaveLoc::current());
 void load(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc = SaveLoc::current());
 void load(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());

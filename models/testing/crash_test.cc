@@ -67,7 +67,7 @@ struct Outcome {
   std::string out, err;
 };
 
-// With the parameter true, checkpoints are written asynchronously.
+// The parameter decides whether checkpoints are written asynchronously.
 class Crash : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -137,7 +137,7 @@ class Crash : public ::testing::TestWithParam<bool> {
     ASSERT_EQ(o.code, 0) << o.err;
     ASSERT_EQ(check_steps("whole"), steps_);
     seconds_ = o.seconds;
-    calls_ = std::stoll(o.out.substr(o.out.find("\ncalls ") + 7));  // of the first process
+    calls_ = std::stoll(o.out.substr(o.out.find("\ncalls ") + 7));  // the calls of the first process
   }
 
   /// Every folder step_N is complete and has the bits of the whole run. Returns the newest N, 0 if there is none.
@@ -282,7 +282,7 @@ TEST_P(CrashBySignal, ASignalWaitsForTheSaveAndASecondOneDoesNot) {
   const auto flags = [](int64_t steps) {
     return std::vector<std::string>{"--checkpoint_async", "--checkpoint_every=5", str_cat("--steps=", steps)};
   };
-  int64_t calls[2];  // of runs of 5 and 10 steps
+  int64_t calls[2];  // the calls of runs of 5 and 10 steps
   for (const int i : {0, 1}) {
     const std::string out = run(str_cat("calls", i), flags(5 * i + 5)).out;
     calls[i] = std::stoll(out.substr(out.rfind("calls ") + 6));

@@ -1,9 +1,8 @@
 // CheckpointSaver: the checkpoints of a run. It decides when they are due, writes them while the run waits or goes on,
 // and turns errors into warnings or into the end of the run.
 //
-// Functions that are collectives are called by all processes of a job between the same two steps. With
-// --checkpoint_async, a save goes on in advance(), for which the trainer's agreement before a step says that no process
-// is busy().
+// All processes of a job call the collectives between the same two steps. An asynchronous save goes on in advance().
+// The processes call it when they have agreed before a step that none is busy().
 #pragma once
 #include <memory>
 #include <optional>
@@ -31,7 +30,7 @@ class CheckpointSaver {
 
   /// Whether this process is at work on a save.
   bool busy() const { return save_ && save_->busy(); }
-  /// Continues the save that is being written, if there is one and no process is busy. A collective.
+  /// Continues the save that is being written, if there is one; need no busy process. A collective.
   void advance() {
     if (save_) go_on([this] { save_->advance(); });
   }
@@ -44,8 +43,8 @@ class CheckpointSaver {
     NamedCells model, optimizer;
     AboutRun about;
   };
-  /// Saves a checkpoint, or begins to. The `last` one is complete when this returns; its error ends the run. A
-  /// collective.
+  /// Saves a checkpoint, or begins to save it. The `last` checkpoint is complete when this returns; its error ends the
+  /// run. A collective.
   void save(const Content& content, bool last, Progress& progress);
 
  private:

@@ -53,7 +53,7 @@ class Saver : public ::testing::Test {
     load_cells(open_tensors(str_cat(dir_, "/step_", step), "model", {}), {{"w", w}});
     return w.value().to_vector<float>();
   }
-  /// The calls for files until the thread of the first save begins, in a folder without checkpoints, and until its end.
+  /// The numbers of calls for files in the first save of a folder: until its thread begins, and until its end.
   std::pair<int64_t, int64_t> calls_of_a_save() {
     io::testing::set_fault(dir_ + "/step_");
     make()->save(content(1), /*last=*/true, progress_);
@@ -199,7 +199,7 @@ TEST_F(Saver, AFolderThatAnotherRunHasTakenEndsTheRun) {
 }
 
 TEST_F(Saver, OldCheckpointsThatCannotBeRemovedHaveTheirOwnSentence) {
-  // The calls of a save without old checkpoints come first, then those that remove.
+  // The calls of a save without old checkpoints come first. The calls that remove follow.
   const int64_t calls = calls_of_a_save().second;
   for (const char* errors : {"warn", "stop"}) {
     options_.checkpoint_errors = errors;

@@ -19,8 +19,8 @@ void measure_before_ranks(const TrainOptions& settled);
 /// The device's rate of products; 0 if it is unknown and other processes would wait for its measurement. `at_once`:
 /// disturbed rates are not measured again.
 double rate_of_products(Device device, DType dtype, bool at_once);
-/// Prints how mfu is counted: the rate of the model's FLOPs over `rate`, the device's rate of products, in FLOP/s. 0:
-/// says how a run gets this rate.
+/// Prints how mfu is counted: the rate of the model's FLOPs over `rate`, the device's rate of products, in FLOP/s. If
+/// `rate` is 0, prints how a run gets it.
 void announce_mfu(double flops_per_token, double rate);
 
 /// Throws in all processes of the job, naming a rank and its host, unless each process sees a file that the first

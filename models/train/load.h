@@ -20,7 +20,7 @@ struct ModelOptions {
   std::string checkpoint;
   std::string hf;       // instead of a checkpoint: a folder of transformers, or org/name in its local cache
   int64_t context = 0;  // fewer tokens than the context of the model, with hf; 0: its context
-  std::string pre;      // the pattern of the tokenizer of a GGUF file, with hf; empty: the one that the file names
+  std::string pre;      // the pattern of the tokenizer of a GGUF file, with hf; empty: the file names it
   std::string dtype = "f32";
   std::string device = "cpu";
 };

@@ -41,8 +41,9 @@ void need_own(const std::string& folder) {
                 " is not a folder that this user alone may write to; move it away, or name another folder");
 }
 
-// The file with the step of the newest checkpoint on disk, as the run that keeps states knows it; -1: there is none. If
-// another one is the newest, a run without states made it, or somebody removed it, and the states are of another past.
+// The file with the step of the newest checkpoint on disk that the run with these states knows; -1: there is none. If
+// another checkpoint is the newest, a run without states made it, or somebody removed the known one. The states then do
+// not follow from it.
 std::string saved_path(const std::string& folder) { return folder + "/saved"; }
 bool knows_checkpoint(const std::string& folder, int64_t saved) {
   const std::string path = saved_path(folder);
@@ -66,7 +67,7 @@ void make_folder(const std::string& folder, int64_t bytes) {
 }
 
 // Makes room for the next state: removes all states but the newest. Returns the files in memory that get the tensors of
-// the model and of the optimizer: two of the launcher's four are of the newest state. None in a folder in memory.
+// the model and of the optimizer: two of the launcher's four have the newest state. None in --memory_dir.
 std::vector<std::string> room_for_state(const std::string& folder) {
   remove_old_checkpoints(folder, /*newest=*/-1, 1);
   if (!is_held(folder)) return {};

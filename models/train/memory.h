@@ -27,7 +27,7 @@ class MemorySaver {
   bool due(int64_t step);
   /// Whether this process is at work on a state.
   bool busy() const { return save_ && save_->busy(); }
-  /// Continues the state that is being written, if there is one and no process is busy.
+  /// Continues the state that is being written, if there is one; need no busy process.
   void advance();
   /// Begins to write a state, which threads do. An error becomes a warning. `saved`: CheckpointSaver::saved().
   void save(const CheckpointSaver::Content& content, int64_t saved);
@@ -39,7 +39,7 @@ class MemorySaver {
 
   const Setup& setup_;
   std::unique_ptr<AsyncSave> save_;  // the state that is being written
-  int64_t step_ = 0;                 // of the newest state that has begun
+  int64_t step_ = 0;                 // the step of the newest state that has begun
   double since_ = -1;                // when it began
   double stall_ = 0;                 // seconds that the run has waited for it
   double interval_ = 0.5;            // auto: seconds between states
@@ -52,7 +52,7 @@ class MemorySaver {
 /// launcher of this process holds. Empty: there is none. Throws FailedPrecondition if other users can write to it.
 std::string memory_folder(const std::string& memory_dir, const std::string& dir);
 
-/// The checkpoint to resume from: the newest state in `memory`, or the newest checkpoint in `dir` if that is newer, or if
+/// The checkpoint to resume from: the newest state in `memory`, or the newest checkpoint in `dir` if this is newer or
 /// the states do not follow from it. "" if there is none.
 std::string newest_state(const std::string& dir, const std::string& memory);
 

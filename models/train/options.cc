@@ -65,7 +65,7 @@ Flags train_flags(TrainOptions& o) {
        "checkpoint too; on one device the step is made twice; 0: never",
        {0}},
       {"check_state_errors", &o.check_state_errors,
-       "with --check_state, what follows when the rank with wrong bits is known: stop, or continue from the right "
+       "with --check_state, the reaction when the rank with wrong bits is known: stop, or continue from the right "
        "state"},
       {"restarts",
        &o.restarts,

@@ -24,7 +24,7 @@ struct TrainOptions {
   Settings set;            // fields of the configuration that get other values
   std::string data;        // "", synthetic, or a path
   std::string tokenizer;   // tokenizer of the data: a tokenizer.json or a GGUF file; empty: beside hf, else bytes
-  std::string pre;         // the pattern of the tokenizer of a GGUF file; empty: the one that the file names
+  std::string pre;         // the pattern of the tokenizer of a GGUF file; empty: the file names it
   int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
   int64_t batch_size = 0;  // sequences per step over all microbatches
   int64_t seq_len = 0;

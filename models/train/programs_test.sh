@@ -13,6 +13,12 @@ fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
 # Metrics without the clock's values.
 plain() { sed -E 's/"ranks":\{[^}]*\},?//g; s/"(step_ms|tokens_per_s|mfu)":[^,}]*,?//g' "$1"; }
 same() { cmp -s <(plain "$1") <(plain "$2") || { fail "$3"; diff <(plain "$1") <(plain "$2") | head -6; }; }
+# same_state FOLDER OTHER TEXT [STEP]: equal tensors in both checkpoints of STEP, or of step 4.
+same_state() {
+  for f in model optimizer; do
+    cmp -s "$1/step_${4:-4}/$f.safetensors" "$2/step_${4:-4}/$f.safetensors" || fail "$3: $f.safetensors differs"
+  done
+}
 lines() { [[ -f $1 ]] && wc -l <"$1" || echo 0; }
 # expect CODE TEXT COMMAND...: exit code, and one line on stderr that contains TEXT.
 expect() {
@@ -73,10 +79,7 @@ for schedule in 1f1b zb_h1; do
       --metrics $schedule.jsonl >p.txt 2>&1 ||
     fail "train --mesh pp2: $(tail -1 p.txt)"
   same parts.jsonl $schedule.jsonl "--mesh pp2 --pipeline $schedule differs from --microbatches 2"
-  for file in model optimizer; do
-    cmp -s parts/step_4/$file.safetensors $schedule/step_4/$file.safetensors ||
-      fail "$schedule: another $file.safetensors"
-  done
+  same_state parts $schedule "$schedule differs from --microbatches 2"
 done
 expect 2 "--microbatches: got 3; need a divisor of --batch_size, which is 4" "$train" "${piped[@]}" --mesh pp2 \
   --microbatches 3
@@ -93,11 +96,6 @@ losses() { grep -oE '"loss":[0-9.e-]+' "$1" | cut -d: -f2; }
 near() {
   [[ $(lines "$1") == "$(lines "$2")" ]] && paste <(losses "$1") <(losses "$2") |
     awk '{d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1}'
-}
-same_state() {
-  for f in model optimizer; do
-    cmp -s "$1/step_4/$f.safetensors" "$2/step_4/$f.safetensors" || fail "$3: $f.safetensors differs"
-  done
 }
 "$train" "${flags[@]}" "${short[@]}" --metrics m1.jsonl --checkpoint_dir m1 >m1.txt 2>&1 ||
   fail "train: $(tail -1 m1.txt)"
@@ -331,9 +329,7 @@ done
 "$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir killed --metrics killed.jsonl --resume >killed.txt 2>&1 ||
   fail "resume: $(tail -3 killed.txt)"
 same whole.jsonl killed.jsonl "killed and resumed differs from uninterrupted"
-for f in model optimizer; do
-  cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"
-done
+same_state whole killed "killed and resumed" 24
 
 # --restarts starts killed processes again, from the newest checkpoint: files of an undisturbed run, and nothing else.
 hundred=("${flags[@]}" --steps 100 --checkpoint_every 20 --keep 0)
@@ -463,10 +459,7 @@ mkdir again && cp -r whole/step_20 again/ || fail "no whole/step_20"
   fail "resume without flags: $(tail -3 again.txt)"
 grep -q "^24 steps of 4 x 16 tokens" again.txt || fail "resume without flags: $(cat again.txt)"
 grep -q "^note:" again.txt && fail "resume without flags: $(cat again.txt)"
-for f in model optimizer; do
-  cmp -s whole/step_24/$f.safetensors again/step_24/$f.safetensors ||
-    fail "$f.safetensors differs after a resume without flags"
-done
+same_state whole again "resume without flags" 24
 "$train" --checkpoint_every 0 --checkpoint_dir again --resume --steps 25 --lr 0.02 >again.txt 2>&1 ||
   fail "resume with --lr: $(tail -3 again.txt)"
 grep -qF "note: --lr was '0.01' and is now '0.02'" again.txt &&
@@ -485,9 +478,7 @@ done
 "$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir closed --metrics closed.jsonl >&- 2>&- <&-
 [[ $? == 1 ]] || fail "exit code with a closed standard output"
 same whole.jsonl closed.jsonl "metrics with closed descriptors"
-for f in model optimizer; do
-  cmp -s whole/step_24/$f.safetensors closed/step_24/$f.safetensors || fail "$f.safetensors with closed descriptors"
-done
+same_state whole closed "closed descriptors" 24
 "$generate" --checkpoint closed --max_new_tokens 1 >g.txt 2>&1 ||
   fail "state.json with closed descriptors: $(cat g.txt)"
 

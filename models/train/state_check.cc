@@ -111,13 +111,13 @@ void StateCheck::add(std::optional<Difference>& all, size_t cell, const std::vec
   all->suspects.insert(ranks.begin(), ranks.end());
 }
 
-// By cell and rank; 0 where the rank has no shard.
+// The hashes of the shards, by cell and rank; 0 where the rank has no shard.
 std::vector<uint64_t> StateCheck::hashes() const {
   std::vector<uint64_t> all(cells_.size() * ranks());
   std::vector<std::pair<Tensor, uint64_t*>> values;
   for (size_t c = 0; c < cells_.size(); ++c)
     each_value(cells_[c].second.cell(), world_, [&](size_t rank, const Tensor& value) {
-      const bool on_host = value.device().type == DeviceType::kCpu;  // of any rank
+      const bool on_host = value.device().type == DeviceType::kCpu;  // the CPU of any rank
       values.emplace_back(on_host ? value : value.to(Device::cpu()), &all[c * ranks() + rank]);
     });
   parallel_for(static_cast<int64_t>(values.size()),
@@ -144,7 +144,7 @@ std::optional<StateCheck::Difference> StateCheck::difference(const std::vector<u
 
 // The rank whose bits were wrong in `s`, if the steps were made again and now give `now`; -1: not known.
 int StateCheck::wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) const {
-  std::vector<uint64_t> at(ranks());  // when a rank first differs from itself: number of the operand; the state is last
+  std::vector<uint64_t> at(ranks());  // the first operand of a rank that differs from an earlier one; the state is last
   for (const int r : world_->local()) at[r] = first_difference(s.operands[r], operands_[r]);
   gather(at);
   for (size_t i = 0; i < now.size(); ++i)
@@ -237,8 +237,8 @@ bool StateCheck::runs_agree(TrainState& state, const Note& note) {
   return true;
 }
 
-// Keeps copies on a mesh: a bit that changes later in the memory of a cell must not change the kept one. The single
-// device keeps handles, which make the next step write to other memory.
+// Keeps copies on a mesh: a bit that changes later in the memory of a cell must not change the kept value. One device
+// keeps handles, which make the next step write to other memory.
 void StateCheck::keep(const TrainState& state) {
   std::vector<std::pair<Tensor, Tensor>> from_to;
   for (size_t c = 0; c < cells_.size(); ++c) {
@@ -259,7 +259,7 @@ void StateCheck::keep(const TrainState& state) {
   for (std::vector<uint64_t>& s : operands_) s.clear();
 }
 
-// Copies the kept state, which so stays apart from the cells. Returns false.
+// Sets the cells to copies of the kept state, which keeps its own memory. Returns false.
 bool StateCheck::go_back(TrainState& state, std::optional<Suspect> suspect) {
   std::vector<std::pair<Tensor, Tensor>> from_to;
   for (size_t c = 0; c < cells_.size(); ++c) {

@@ -2,10 +2,10 @@
 //
 // On a mesh the ranks compare hashes of equal shards: copies of data-parallel ranks, tensors that tp does not split. A
 // state whose copies are equal is good, and a copy of it is kept. If copies differ, the run goes back to it and makes
-// the same steps again, which repeats all bits. The wrong rank is the first whose operands of collectives, or else its
-// state, differ from its own earlier ones: wrong bits reach another rank only in an operand. If this does not decide,
-// it is the odd one of three or more copies. A wrong operand that all ranks have summed leaves equal states, so it is
-// not found.
+// the same steps again, which repeats all bits. Wrong bits reach another rank only in an operand of a collective. So
+// the wrong rank is the first rank whose operands differ from its own earlier operands. If none differ, it is the rank
+// whose state differs from its own earlier state. If this does not decide, it is the odd one of three or more copies. A
+// wrong operand that all ranks have summed leaves equal states, so it is not found.
 //
 // On one device every N-th step is made twice from one state, and the results are compared.
 #pragma once
@@ -43,20 +43,20 @@ class StateCheck {
 
   /// Whether the caller calls passes() after this step. On a mesh `always` asks for a check, as before a save.
   bool due(int64_t step, bool always) const;
-  /// Checks the cells after the step of `state`; all processes of a job call it. False: the cells and `state` are an
-  /// earlier state again, and the caller makes the steps after it once more. Throws DataLoss, naming host, rank, tensor
-  /// and step, when the wrong rank is known, or cannot be found; with `continues` it calls `note` instead with the
-  /// sentence about a known rank.
+  /// Checks the cells after the step of `state`; all processes of a job call it. Returns false if the cells and `state`
+  /// are an earlier state again; the caller then makes the steps after it once more. Throws DataLoss, naming host,
+  /// rank, tensor and step, when the wrong rank is known, or cannot be found. If `continues` is set and the rank is
+  /// known, calls `note` with the sentence instead.
   using Note = std::function<void(const std::string&)>;
   bool passes(TrainState& state, const Note& note);
 
  private:
-  using Operands = std::vector<std::vector<uint64_t>>;  // by rank: sums of its operands of collectives
+  using Operands = std::vector<std::vector<uint64_t>>;  // sums of the operands of collectives, by rank
   // The first cell with wrong bits.
   struct Difference {
     size_t cell = 0;
     std::vector<int> ranks;  // ranks with this shard
-    std::set<int> suspects;  // ranks with shards that differ, of all cells
+    std::set<int> suspects;  // ranks with different shards, in any cell
     size_t others = 0;       // number of further cells
   };
   // A state of which a rank had wrong bits, or the first of two runs of a step.
@@ -68,7 +68,7 @@ class StateCheck {
   };
   struct Kept {
     Ref<dist::ShardedCell> shards;  // null on one device
-    std::vector<Tensor> values;     // by rank
+    std::vector<Tensor> values;     // the values of the ranks
   };
   static void add(std::optional<Difference>& all, size_t cell, const std::vector<int>& ranks);
   size_t ranks() const { return world_ ? static_cast<size_t>(world_->size()) : 1; }
@@ -86,9 +86,9 @@ class StateCheck {
   const StateCheckOptions options_;
   dist::World* const world_;
   bool compares_ = true;
-  std::vector<Kept> kept_;          // by cell
-  std::optional<TrainState> good_;  // of the kept cells
-  Operands operands_;               // since then
+  std::vector<Kept> kept_;          // the kept value of each cell
+  std::optional<TrainState> good_;  // the good state that kept_ belongs to
+  Operands operands_;               // the operands since then
   std::optional<Suspect> suspect_;  // the state that is made again
   bool repeated_ = false;           // one device: a pair of runs of this step differed
 };

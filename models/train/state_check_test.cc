@@ -1,8 +1,7 @@
-// Bits of one rank's state are changed, between steps and inside them. Each change that makes the state wrong is found
-// at the next check, the right rank is named, also of two, and the run that continues has the bits of an undisturbed
-// one. The test starts itself: `state_check_test ranks MESH OUT` is a process of a job of such runs, and
-// `state_check_test train RANK AT FLAGS...` is a training program in which a bit of RANK changes at its AT-th
-// collective.
+// Bits of one rank's state are changed, between steps and inside them. The next check finds each change that makes the
+// state wrong, and names the right rank, also of two. The run that continues has the bits of an undisturbed run. The
+// test starts itself: `state_check_test ranks MESH OUT` is a process of a job of such runs, and `state_check_test train
+// RANK AT FLAGS...` is a training program in which a bit of RANK changes at its AT-th collective.
 #include "models/train/state_check.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +68,7 @@ class Training {
 
   dist::World& world() { return step_.world(); }
   const NamedCells& cells() const { return cells_; }
-  std::map<int64_t, std::function<void()>> before;  // by step; called once
+  std::map<int64_t, std::function<void()>> before;  // functions by step; each is called once
   std::map<int64_t, std::function<void()>> after;
   std::vector<std::string> notes;
   TrainState state;
@@ -198,7 +197,7 @@ void find_flips(const std::string& mesh, int flips, uint64_t seed, Found& result
     const std::string what = str_cat(mesh, ", kind ", kind, ", '", name, "' of rank ", rank, " at step ", at);
     ++result.flips;
     if (run.notes.empty()) {
-      // The change was lost, as a bit of a moment that rounding removes.
+      // The change was lost: rounding may remove a bit of a moment.
       ASSERT_EQ(run.bits(), right[begin + kEvery]) << what << " was not found";
       continue;
     }
@@ -325,7 +324,7 @@ struct Change {
   int64_t at = 0;
   nn::LanguageModel* model = nullptr;
 
-  // Steps on equal meshes have one world, so another step gives access to that of the trainer.
+  // Steps on equal meshes have one world, so another step gives access to the world of the trainer.
   void arm(const std::string& mesh) {
     using Fn = std::function<Tensor(const Tensor&)>;
     static auto* const step =
@@ -445,7 +444,7 @@ TEST(StateCheck, TrainersStopOrContinue) {
     EXPECT_EQ(stopped.code, 1) << stopped.out;
     testing::expect_has(stopped.err, ": rank 1 on host ");
     testing::expect_has(stopped.err, " has wrong bits in '");
-    // Between two checks the ranks also send their waiting times, which are other ones when the steps are made again.
+    // Between two checks the ranks also send their waiting times, which differ when the steps are made again.
     const Outcome late =
         train_apart(dir + "/late", 1, 47, mesh + " --check_state=12 --checkpoint_every=12 --eval_every=0");
     EXPECT_EQ(late.code, 1) << late.out;

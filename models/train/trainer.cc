@@ -96,8 +96,8 @@ class Trainer {
     parameters_ = optimizer_->parameters(true);
   }
 
-  /// Locks the folder of checkpoints, which all processes must see, before run(). False if a run wrote to it after the
-  /// options were settled: another Trainer has to settle them again.
+  /// Locks the folder of checkpoints, which all processes must see, before run(). Returns false if a run wrote to it
+  /// after the options were settled; another Trainer must settle them again.
   bool lock() {
     if (setup_.checkpoint_every == 0) return true;
     if (!saver_.lock()) return false;
@@ -289,8 +289,8 @@ class Trainer {
 
   // The agreement of all processes before a step: whether a signal to one of them ends the run here, whether the step
   // gets a line, whether the ranks report their waiting times, whether a checkpoint or a state in memory follows, and
-  // whether a process is at work on the last checkpoint, or on the last state. The first process has the line,
-  // --metrics, and the clock of saves.
+  // whether a process still writes the newest checkpoint or state. The first process prints the line, writes --metrics,
+  // and measures the time of saves.
   struct NextStep {
     bool show, collect, saves, keeps, saving, keeping;
   };

@@ -35,8 +35,8 @@ class WeightSource {
   /// Verifies the checksums of the blocks that they touch, as check(), if that was not done yet. Thread-safe.
   virtual const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const = 0;
   /// Calls fn(first, count, elements) for elements [begin, end) in order, in parts that a core's cache holds: multiples
-  /// of `unit` elements, but for the last. Verifies as read(), but may do so while it reads: after DataLoss, what fn
-  /// made of the elements is of no use. Thread-safe.
+  /// of `unit` elements, but for the last. Verifies as read(), but may do so while it reads: after DataLoss, the
+  /// results of fn are of no use. Thread-safe.
   using Visitor = FunctionRef<void(int64_t first, int64_t count, const void* elements)>;
   virtual void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const;
   /// The elements of a tensor in the file's memory, as long as this object exists; null if they are not aligned there,

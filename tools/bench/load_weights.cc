@@ -53,7 +53,7 @@ double seconds_of(const std::function<void()>& body) {
 // Files of matrices.
 struct File {
   std::string path;
-  double bytes = 0;  // of a matrix
+  double bytes = 0;  // the bytes of a matrix
   std::vector<std::string> names;
   Source open() const {
     return io::is_gguf(path) ? weights::gguf_source(io::GgufFile(path)) : weights::open_safetensors(path);

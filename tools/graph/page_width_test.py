@@ -6,7 +6,7 @@ import re
 
 FOLDER = os.path.join("tools", "graph")
 SCREEN = 1280
-ARROW = 24  # of a select, at most
+ARROW = 24  # the width of a select's arrow, at most
 
 # Advance widths of ' ' to '~' in thousandths of the font size: DejaVu Sans, and its bold.
 PLAIN = [int(n) for n in """
@@ -23,7 +23,7 @@ def width(text, size):
 
 
 def rules(css):
-    """The declarations of each selector, in the order of the file; those of @media too."""
+    """The declarations of each selector, in the order of the file, with the declarations in @media."""
     found = {}
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.S)
     css = re.sub(r"@media[^{]*\{(.*?\})\s*\}", r"\1", css, flags=re.S)

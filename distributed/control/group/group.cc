@@ -168,8 +168,8 @@ class GroupTransition {
     });
   }
 
-  /// Makes a view in which the latest state begins, because no member has the state of the current view: since
-  /// `gather_from_ms`, or -1: since now.
+  /// Makes a view in which the latest state begins, because no member has the state of the current view. No
+  /// member has had it since `gather_from_ms`; -1: since now.
   void begin(const Records& processes, int64_t gather_from_ms) {
     if (processes.empty()) return;
     s_.gather_from_ms = gather_from_ms < 0 ? s_.now_ms : gather_from_ms;

@@ -4,15 +4,17 @@
 //
 // The leader of a replica (member.h) sends its status at each change and with each beat, and gets the status of the
 // group as the reply. A status is complete: a lost one is replaced by the next one, and a repeated one changes nothing.
-// A status counts only for the view that it names. So a late one is harmless, and a restarted service needs nothing but
-// its current view: leaders send the rest again.
+// A status counts only for the view that it names. So a late status is harmless. A restarted service needs its
+// current view alone, because leaders send the rest again.
 //
-// When every member of the view has reported or is gone, the next view starts at
-//   top + 1  if all members that have the state are at step `top`, the latest reported one, and have its sums: a member
-//            that died may have committed this step, and each of them can;
-//   top      otherwise: a member that committed step top - 1 has seen that all members have the sums of it.
-// It contains these members, then joiners by name, which heal unless they have this state. If no member with the state
-// is left, the process with the state of the latest view and step begins, be it a state that it kept or a checkpoint.
+// The next view begins when every member of the view has reported or is gone. `top` is the latest step that a member
+// with the state has reported. The next view starts at
+//   top + 1  if all members with the state are at step `top` and have its sums: a dead member may have committed this
+//            step, and each of these members can;
+//   top      otherwise: if a member committed step top - 1, all members had the sums of that step.
+// The next view contains these members, then joiners by name. A process without the state of the start heals. If no
+// member with the state is left, the view starts from the state of the latest view and step. A process has kept this
+// state, or has a checkpoint of it.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -34,8 +36,8 @@ struct GroupConfig {
   int64_t reconnect_ms = 400;
   /// Time for members to connect after a restart of the service.
   int64_t restart_ms = 5000;
-  /// How long a group in which no member has the state waits for `replicas` processes. A process that kept its state
-  /// must return in this time, else its steps may be cancelled.
+  /// The time that a group waits for `replicas` processes if no member has the state. A process with a kept state must
+  /// return in this time, or its steps may be cancelled.
   int64_t gather_ms = 5000;
   /// If the service itself did not run for this time, the gap does not count as silence.
   int64_t stall_ms = 500;
@@ -53,7 +55,7 @@ struct ReplicaStatus {
   int64_t incarnation = 0;  // rises with each start of the replica; 1 or more
   int64_t view = 0;         // the latest view that it knows
   Stand stand = Stand::kWorks;
-  int64_t state_view = 0;  // the view that its state, in memory or a checkpoint, belongs to; 0: the state is new
+  int64_t state_view = 0;  // the view of its state, in memory or in a checkpoint; 0: the state is new
   int64_t step = 0;        // the first step that its state has not committed
   bool sums = false;       // it has all sums of this step
   std::string facts = {};  // ReplicaView::facts; empty unless it joins
@@ -74,7 +76,7 @@ struct GroupStatus {
 struct ReplicaRecord {
   int64_t incarnation = 0;
   ReplicaStatus status = {};  // its report or join in the current view; kWorks: none
-  bool gone = false;          // until it is heard again
+  bool gone = false;          // it is gone, until its next status
   uint64_t connection = 0;
   int64_t known = 0;  // the latest view that it knows
   int64_t heard_ms = 0;
@@ -83,10 +85,10 @@ struct ReplicaRecord {
 
 struct GroupState {
   GroupConfig config;
-  ReplicaView view = {};                               // the only part that a restart must not forget
+  ReplicaView view = {};                               // the journal keeps it; a restart loses the rest
   std::map<std::string, ReplicaRecord> replicas = {};  // all members of the view, and others, by name
   int64_t now_ms = 0;
-  int64_t gather_from_ms = -1;  // since when no member has the state and a process could begin; -1: not so
+  int64_t gather_from_ms = -1;  // when the time to gather (gather_ms) began; -1: it does not run
 };
 
 struct GroupEvent {
@@ -104,7 +106,7 @@ struct GroupEvent {
 
 struct GroupOutcome {
   std::vector<std::pair<uint64_t, GroupStatus>> replies;  // connections and messages
-  std::vector<ReplicaView> views;  // for the journal, before the replies are sent; already made in the state
+  std::vector<ReplicaView> views;  // the new views; write them to the journal before you send the replies
 };
 
 /// The transition. The outcome and the new state depend on the old state and the event alone. Never throws.

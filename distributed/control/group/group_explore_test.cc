@@ -1,16 +1,16 @@
 // Explores all orders of events of a small group, with the shipped logic of service and leaders: breadth first, each
 // state once, with bounds on steps, crashes, cuts, starts and restarts of the service. Checks in each state:
-//   I1  the committed steps of any two processes are a prefix of each other, dead ones included unless their steps were
-//       cancelled because no process with the state was left; a process that lives loses no committed step.
+//   I1  of two processes, one has committed the first steps of the other. Dead processes count, unless their steps were
+//       cancelled because no process with the state was left. A live process loses no committed step.
 //   I2  in one view processes with the state are at most one step apart.
 //   I3  each member with the state can take the start that the service chose.
 //   I4  without further faults all live replicas commit all steps.
 //   I5  each part of the data is in one committed step: the history of the views gives the view of each committed step.
 //   I6  equal steps have equal bits: a state is the list of the views that committed its steps.
 //
-// A status of a process and its reception are one event: a status counts only for the view that it names, and does not
-// change while this is the current view, so a later reception is the same event later. A cut lets a sum or an ack fail
-// on one process, or lets the service think that a process that lives is gone.
+// One event sends and receives a status. A status counts only for the view that it names, and does not change while
+// this view is the current one. So a late reception equals a late event. A cut lets a sum or an ack fail on one
+// process, or makes the service take a live process for gone.
 //   --bounds=R,S,C,U,B,T  only this set: replicas, steps, crashes, cuts, starts, restarts of the service
 //   --full                --bounds=3,2,1,2,1,1, which takes minutes
 #include <gtest/gtest.h>
@@ -382,7 +382,7 @@ class Explorer {
     return newest;
   }
 
-  /// Whether each live process with a kept state has reported or joined: `gather_ms` is longer than this takes.
+  /// Whether each live process with a kept state has reported or joined, which takes less time than `gather_ms`.
   static bool all_kept_are_known(const Node& n) {
     for (const SimulatedProcess& p : n.processes) {
       if (!p.live || p.m.state_view == 0) continue;

@@ -1,5 +1,5 @@
-// Damaged journals of a group, and journals whose records are intact and lie: each is refused, or gives views that
-// follow from each other.
+// Damaged journals of a group, and journals with intact records of false views. Each is refused, or gives views that
+// follow each other.
 #include <gtest/gtest.h>
 
 #include "distributed/control/group/group.h"

@@ -1,7 +1,7 @@
-// Runs the shipped logic of a group, service and leaders, in virtual time, by seeds: up to 8 replicas. Messages are
-// lost, repeated, late and out of order; connections break; processes crash, stop, are cut off, leave, and start again,
-// many at once; the service restarts from its journal. Checks I1 to I6 (group_explore_test.cc) and that all live
-// replicas commit all steps in bounded time.
+// Runs the shipped logic of service and leaders in virtual time, with up to 8 replicas. A seed gives a schedule of
+// faults. Messages are lost, repeated, late and out of order. Connections break. Processes crash, stop, are cut off,
+// leave, and start again, many at once. The service restarts from its journal. Checks I1 to I6 (group_explore_test.cc),
+// and that all live replicas commit all steps in bounded time.
 //   --schedules=N  number of schedules (20000; 2000 under sanitizers)    --seed=S  the first seed
 //   --only         runs this seed alone, and prints its events
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ uint64_t mixed(uint64_t a, uint64_t b) {
 struct ModelState {
   uint64_t bits = 1;
   int64_t step = 0;
-  int64_t view = 0;  // that committed the latest step
+  int64_t view = 0;  // the view that committed the latest step
 };
 
 class GroupSimulation {
@@ -185,7 +185,7 @@ class GroupSimulation {
     }
   }
 
-  /// Whether the service will know a member that has the state, after this event.
+  /// Whether the service knows a member with the state after this event.
   bool has_holder(const GroupEvent& e) const {
     const auto holds = [&](const ReplicaStatus& s) {
       return s.stand == ReplicaStatus::Stand::kReports && s.state_view == s.view;
@@ -211,7 +211,7 @@ class GroupSimulation {
     counts_.begun_again += !held && v.number > 1;
   }
 
-  /// Whether a view makes a step again that the view before it committed.
+  /// Whether a view repeats a step that the view before it has committed.
   void check_fork(const ReplicaView& v, int64_t view, int64_t step) {
     if (v.after == view && v.start <= step && held_.count(v.number))
       fail(str_cat("I1: view ", v.number, " makes step ", step, " again, which view ", view, " committed"));

@@ -265,7 +265,7 @@ TEST(Member, LeavesAfterTheStep) {
   EXPECT_TRUE(actions({.kind = Kind::kLeave}).empty());
   EXPECT_EQ(actions({.kind = Kind::kSums, .view = 1}), (std::vector{Action::kEnterAck}));
   EXPECT_TRUE(m.stop);
-  EXPECT_TRUE(actions({.kind = Kind::kAckComplete, .view = 0, .stop = true}).empty());  // of an earlier view
+  EXPECT_TRUE(actions({.kind = Kind::kAckComplete, .view = 0, .stop = true}).empty());  // an ack of an earlier view
   EXPECT_EQ(actions({.kind = Kind::kAckComplete, .view = 1, .stop = true}),
             (std::vector{Action::kCommit, Action::kCloseGroups, Action::kReport, Action::kEnd}));
   EXPECT_EQ(status_of(m).stand, Stand::kLeaves);

@@ -31,7 +31,7 @@ struct MemberState {
   int64_t incarnation = 1;  // rises with each start of the replica
   std::string facts;
   int64_t step = 0;        // the first step that is not committed; at first the step of the checkpoint
-  int64_t state_view = 0;  // the view that the state belongs to, which a checkpoint stores; 0: the state is new
+  int64_t state_view = 0;  // the view of the state, which a checkpoint stores; 0: the state is new
   ReplicaView view = {};
   MemberStage stage = MemberStage::kJoining;
   bool sums = false;  // it has all sums of the step

@@ -21,7 +21,7 @@ struct ViewMember {
 struct ReplicaView {
   int64_t number = 0;  // 0: no view
   int64_t start = 0;   // its first step
-  int64_t after = 0;   // the view from whose state at `start` it continues; 0: none. Later steps of it are cancelled
+  int64_t after = 0;   // it continues from the state of this view at `start`, whose later steps are cancelled; 0: none
   std::vector<ViewMember> members = {};
   std::string facts = {};  // values that are equal in all replicas: a line "name value" for each
 
@@ -44,8 +44,8 @@ inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFacts
 
 /// The member that is this process; null if the view has none.
 const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t incarnation);
-/// Why a view cannot follow `before`, as "view 5 starts at ...; need ..."; "" if it can. If
-/// `before` has no number, any number follows.
+/// Returns why `view` cannot follow `before`, as "view 5 has start ...; need ...", or "". If `before` has no number,
+/// any number follows.
 std::string problem_of(const ReplicaView& before, const ReplicaView& view);
 
 /// A view as a record of the journal: one line of JSON.
@@ -55,9 +55,9 @@ ReplicaView view_of(std::string_view record, const ReplicaView& before);
 
 /// The views that made the state of view `number`, by rising starts. The steps of each end where the next one begins.
 std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number);
-/// The number of parts of batches, one for each member and step, that the steps of these views before `step` took. If
-/// the first view starts at step 0, the rows of the member at place p in `step` are part
-/// parts_before(history, step) + p of the data.
+/// The number of parts of the data that the steps of these views before `step` took: each step takes one part for each
+/// member. If the first view starts at step 0, the member at place p takes part parts_before(history, step) + p in
+/// `step`.
 int64_t parts_before(const std::vector<ReplicaView>& history, int64_t step);
 
 }  // namespace weft::control

@@ -27,7 +27,7 @@ struct State {
   std::mutex mutex;
   std::vector<std::pair<int64_t, int64_t>> reserved;
   Fault fault = Fault::kKill;
-  std::atomic<bool> held = false, released = false;  // with kHold
+  std::atomic<bool> held = false, released = false;  // kHold: a call waits; it may go on
 };
 State& state() {
   static auto* s = new State;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks what //tools:export wrote of a model of bytes. A folder: the log-probabilities of tokens in transformers, also
-with one form of rotary settings alone, and the ids of texts. A GGUF file: llama.cpp's greedy tokens, and its ids.
+"""Checks the files that //tools:export wrote of a model of bytes. A folder: the log-probabilities of tokens in
+transformers, also with one form of rotary settings alone, and the ids of texts. A GGUF file: llama.cpp's greedy tokens,
+and its ids.
 
 Run it by hand, with torch, transformers and tokenizers installed, or with xllamacpp for a GGUF file:
   ./bazelw run //tools:export -- --checkpoint RUN --out FOLDER

@@ -172,7 +172,7 @@ print(json.dumps([p.returncode, p.stderr.decode(errors="replace"), r.ru_utime + 
 
 
 def run(name, args):
-    """Runs a program; returns what is wrong with how it ends."""
+    """Runs a program, which must end soon with one error; returns the problems."""
     out = subprocess.run([sys.executable, "-c", START, *map(str, args)], stdout=subprocess.PIPE, check=True).stdout
     code, error, seconds, peak = json.loads(out)
     lines = error.splitlines()

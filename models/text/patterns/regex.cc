@@ -85,7 +85,7 @@ class Translator {
       if (digits.size() < 4 || digits.find_first_not_of("0123456789abcdefABCDEF") != digits.npos) refuse(6, "\\x{...}");
       out_ += str_cat("\\x{", digits, "}"), i_ += 6;
     } else if (c == 'x' && p_.compare(i_ + 2, 1, "{") == 0) {
-      take(std::min(p_.find('}', i_), p_.size() - 1) + 1 - i_);  // or its digits would be those of an interval
+      take(std::min(p_.find('}', i_), p_.size() - 1) + 1 - i_);  // interval() must not read its digits
     } else if ((c == 'p' || c == 'P') && p_.compare(i_ + 2, 1, "{") == 0) {
       property();
     } else if (isalpha(static_cast<unsigned char>(c)) && !std::strchr("dDnrtfaexbAzZGKkRX", c)) {
@@ -132,7 +132,7 @@ class Translator {
     take(2);
   }
 
-  /// {1,3}: what follows makes it possessive or lazy in PCRE2, and repeated or optional in Oniguruma.
+  /// {1,3}: a following + or ? makes it possessive or lazy in PCRE2, and repeated or optional in Oniguruma.
   void interval() {
     const size_t end = p_.find('}', i_);
     const std::string inside = end == p_.npos ? "" : p_.substr(i_ + 1, end - i_ - 1);

@@ -101,7 +101,7 @@ TEST(Shape, OfConfigJson) {
       "n_embd": 768, "n_head": 12, "n_inner": null})",
                                 "config.json");
   EXPECT_EQ(g.parameters(), 124439808);
-  for (const char* experts : {"num_experts", "num_local_experts"}) {  // of transformers 4 and 5
+  for (const char* experts : {"num_experts", "num_local_experts"}) {  // names in transformers 4 and 5
     const ModelShape m =
         hf_shape(str_cat(R"({"model_type": "qwen3_moe", "vocab_size": 151936, "max_position_embeddings": 40960,
             "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "head_dim": 128,
