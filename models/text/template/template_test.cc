@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
