@@ -239,7 +239,7 @@ TEST_F(Saver, RunsOfOneLauncherDoNotFindStatesOfEachOther) {
   const auto keep = [&](const train::Setup& setup, int64_t step) {
     MemorySaver saver(setup);
     saver.begin(content(step - 1));
-    saver.save(content(step));
+    saver.save(content(step), /*saved=*/-1);
     while (saver.busy()) std::this_thread::yield();
     saver.advance();
     EXPECT_EQ(newest_step(setup.memory), step);
