@@ -75,8 +75,8 @@ class SafetensorsFile {
   /// of this object exist; an older file has one block for each tensor.
   std::span<const std::byte> bytes(std::string_view name, int64_t begin, int64_t end) const;
   /// Calls fn(offset, part) with bytes [begin, end) of the data in order, in parts that a core's cache holds: multiples
-  /// of `unit` bytes, but for the last. Verifies as bytes(), but whole blocks while it reads them: DataLoss may come
-  /// after fn had damaged bytes.
+  /// of `unit` bytes, but for the last. Verifies the blocks that bytes() verifies, whole blocks while it reads them. So
+  /// fn may have read damaged bytes before DataLoss is thrown.
   using Visitor = FunctionRef<void(int64_t offset, std::span<const std::byte> part)>;
   void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const;
   /// The data leaves this process's memory; the next read gets it from the file again.

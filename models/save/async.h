@@ -1,4 +1,4 @@
-// AsyncSave: a SaveInParts whose files a thread of each process writes while the program goes on, or waits.
+// AsyncSave: a thread of each process writes the files of a SaveInParts. The program continues meanwhile, or waits.
 //
 // A save in a job has two parts. First all processes write, then the first process commits. The processes meet after
 // each part: when none is busy(), all call advance(). A process alone has one part.

@@ -34,7 +34,7 @@ void save(const Generator& generator, const std::string& path, SaveLoc loc = Sav
 
 class AsyncSave;
 
-/// A save whose file a thread writes while the program goes on.
+/// A save in progress: a thread writes the file, and the program continues.
 class PendingSave {
  public:
   PendingSave(std::unique_ptr<AsyncSave> save, SaveLoc loc);

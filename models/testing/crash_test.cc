@@ -41,7 +41,7 @@ const nn::ModelFamily& tiny_family() {
 }
 
 /// main() of a child: crash_test train FOLDER AT FAULT FLAGS... If its call is held, the child makes FOLDER/held.
-/// If FOLDER/wait exists, the call goes on after a signal, and then the child removes FOLDER/wait.
+/// If FOLDER/wait exists, a signal releases the call, and the child then removes FOLDER/wait.
 int run_child(int argc, char** argv) {
   const std::string folder = argv[2];
   const auto fault = static_cast<Fault>(std::atoi(argv[4]));
@@ -252,8 +252,8 @@ struct CrashOfProcesses : Crash {};
 INSTANTIATE_TEST_SUITE_P(Saves, Crash, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "asynchronous" : "blocking"; });
 
-// Two processes write the shards of their ranks. Each has the fault once. A save that fails is one warning, and the run
-// goes on.
+// Two processes write the shards of their ranks. Each has the fault once. A failed save is one warning, and the
+// run continues.
 TEST_F(CrashOfProcesses, SavesAreThoseOfABlockingRun) {
   steps_ = 12;
   const std::vector<std::string> mesh = {"--mesh=fsdp2", "--ranks=processes", "--keep=0"};

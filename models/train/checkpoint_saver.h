@@ -1,7 +1,7 @@
-// CheckpointSaver: the checkpoints of a run. It decides when they are due, writes them while the run waits or goes on,
-// and turns errors into warnings or into the end of the run.
+// CheckpointSaver: the checkpoints of a run. It decides when they are due, writes them while the run waits or
+// continues, and turns errors into warnings or into the end of the run.
 //
-// All processes of a job call the collectives between the same two steps. An asynchronous save goes on in advance().
+// All processes of a job call the collectives between the same two steps. advance() continues an asynchronous save.
 // The processes call it when they have agreed before a step that none is busy().
 #pragma once
 #include <memory>

@@ -7,8 +7,8 @@
 // A status counts only for the view that it names. So a late status is harmless. A restarted service needs its
 // current view alone, because leaders send the rest again.
 //
-// The next view begins when every member of the view has reported or is gone. `top` is the latest step that a member
-// with the state has reported. The next view starts at
+// The next view begins when every member of the view has reported or is gone. `top` is the latest reported step of the
+// members with the state. The first step of the next view is
 //   top + 1  if all members with the state are at step `top` and have its sums: a dead member may have committed this
 //            step, and each of these members can;
 //   top      otherwise: if a member committed step top - 1, all members had the sums of that step.

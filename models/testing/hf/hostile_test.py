@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs refuse files that lie: in one line, soon, and in 128 MB."""
+"""Damaged and hostile files: programs print one line, end within the limit of time, and use at most 128 MB."""
 import json
 import os
 import pathlib
