@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "distributed/control/service/state.h"
 #include "distributed/control/session.h"
 #include "framework/base/str_cat.h"
+#include "framework/base/testing/number_flags.h"
 
 namespace weft::control {
 namespace {
@@ -479,20 +479,9 @@ TEST(Simulate, Schedules) {
 }  // namespace weft::control
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) {
-    long long n = 0;
-    if (std::sscanf(argv[i], "--schedules=%lld", &n) == 1) {
-      weft::control::g_schedules = n;
-    } else if (std::sscanf(argv[i], "--seed=%lld", &n) == 1) {
-      weft::control::g_seed = static_cast<uint64_t>(n);
-    } else if (std::strcmp(argv[i], "--only") == 0) {
-      weft::control::g_schedules = 1;
-      weft::control::g_print = true;
-    } else {
-      std::fprintf(stderr, "simulate_test: unknown flag %s\n", argv[i]);
-      return 2;
-    }
-  }
+  using namespace weft::control;
+  if (!weft::testing::read_flags(argc, argv, {{"schedules", &g_schedules}, {"seed", &g_seed}, {"only", &g_print}}))
+    return 2;
+  if (g_print) g_schedules = 1;
   return RUN_ALL_TESTS();
 }

@@ -17,6 +17,7 @@
 #include <regex>
 #include <thread>
 
+#include "framework/base/testing/number_flags.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/testing/faults.h"
@@ -321,19 +322,7 @@ INSTANTIATE_TEST_SUITE_P(Saves, CrashBySignal, ::testing::Bool(),
 
 int main(int argc, char** argv) {
   if (argc > 5 && std::string(argv[1]) == "train") return weft::run_child(argc, argv);
-  ::testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) {
-    long n = 0;
-    if (std::sscanf(argv[i], "--kills=%ld", &n) == 1) {
-      weft::g_kills = n;
-    } else if (std::sscanf(argv[i], "--faults=%ld", &n) == 1) {
-      weft::g_faults = n;
-    } else if (std::sscanf(argv[i], "--seed=%ld", &n) == 1) {
-      weft::g_seed = static_cast<uint64_t>(n);
-    } else {
-      std::fprintf(stderr, "crash_test: unknown flag %s; need --kills=N, --faults=N or --seed=S\n", argv[i]);
-      return 2;
-    }
-  }
+  using namespace weft;
+  if (!weft::testing::read_flags(argc, argv, {{"kills", &g_kills}, {"faults", &g_faults}, {"seed", &g_seed}})) return 2;
   return RUN_ALL_TESTS();
 }

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "distributed/launch/held_memory.h"
+#include "framework/base/testing/number_flags.h"
 #include "framework/io/file.h"
 #include "framework/io/testing/faults.h"
 #include "models/gpt/model.h"
@@ -289,17 +290,7 @@ TEST_F(Memory, AFolderOutlivesTheProcess) {
 
 int main(int argc, char** argv) {
   if (argc > 3 && std::string(argv[1]) == "train") return weft::run_child(argc, argv);
-  ::testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) {
-    long n = 0;
-    if (std::sscanf(argv[i], "--kills=%ld", &n) == 1) {
-      weft::g_kills = n;
-    } else if (std::sscanf(argv[i], "--seed=%ld", &n) == 1) {
-      weft::g_seed = static_cast<uint64_t>(n);
-    } else {
-      std::fprintf(stderr, "memory_test: unknown flag %s; need --kills=N or --seed=S\n", argv[i]);
-      return 2;
-    }
-  }
+  using namespace weft;
+  if (!weft::testing::read_flags(argc, argv, {{"kills", &g_kills}, {"seed", &g_seed}})) return 2;
   return RUN_ALL_TESTS();
 }
