@@ -146,11 +146,14 @@ Tensor ShardedCell::gather(const Cell& cell) {
 std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double share) const {
   if (cell.value.defined() && !gathered(cell.value)) return {};
   const auto& [mesh, place, rest] = layout_;
-  std::string places;
-  for (const int at : place) places += str_cat(" ", at);
-  // The ranks select the writers. Facts are short, so a hash stands for many ranks.
-  const std::string ranks = place.size() <= 16 ? places : str_cat(" hash ", hash_text(places));
-  Own own{.placement = str_cat(to_string(mesh, rest), ", places of the ranks", ranks), .parts = {}};
+  if (placement_.empty()) {
+    std::string places;
+    for (const int at : place) places += str_cat(" ", at);
+    // The ranks select the writers. Facts are short, so a hash stands for many ranks.
+    const std::string ranks = place.size() <= 16 ? places : str_cat(" hash ", hash_text(places));
+    placement_ = str_cat(to_string(mesh, rest), ", places of the ranks", ranks);
+  }
+  Own own{.placement = placement_, .parts = {}};
   for (const std::vector<int>& equal : copies()) {
     const int r = equal[static_cast<size_t>(share * static_cast<double>(equal.size()))];
     if (is_local(r)) own.parts.push_back({part_of(mesh, rest, place[r]), shards[r]->value});
@@ -158,15 +161,15 @@ std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double 
   return own;
 }
 
-std::vector<std::vector<int>> ShardedCell::copies() const {
+const std::vector<std::vector<int>>& ShardedCell::copies() const {
+  if (!copies_.empty()) return copies_;
   std::map<int64_t, std::vector<int>> by_coordinate;
   const Axes axes = layout_.rest.split_axes();
   for (size_t r = 0; r < layout_.place.size(); ++r)
     if (layout_.place[r] >= 0)
       by_coordinate[layout_.mesh.coordinate(layout_.place[r], axes)].push_back(static_cast<int>(r));
-  std::vector<std::vector<int>> groups;
-  for (auto& [coordinate, ranks] : by_coordinate) groups.push_back(std::move(ranks));
-  return groups;
+  for (auto& [coordinate, ranks] : by_coordinate) copies_.push_back(std::move(ranks));
+  return copies_;
 }
 
 bool ShardedCell::gathered(const Tensor& value) const {

@@ -34,7 +34,7 @@ class ShardedCell final : public PartedValue {
   std::optional<Own> own_parts(const Cell& cell, double share) const override;
   bool has_layout(const ShardLayout& layout) const { return layout == layout_; }
   /// The ranks that have a shard, grouped: the ranks of a group have equal shards.
-  std::vector<std::vector<int>> copies() const;
+  const std::vector<std::vector<int>>& copies() const;
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
   /// Makes each shard alone by an initialiser (Cell::init).
@@ -58,6 +58,9 @@ class ShardedCell final : public PartedValue {
   void make_shards(const std::function<void(int place, const Tensor& shard)>& make);
 
   ShardLayout layout_;
+  // Made at the first use, and kept because each save reads them.
+  mutable std::string placement_;
+  mutable std::vector<std::vector<int>> copies_;
   TensorType type_;
   Tensor gathered_;
 };

@@ -49,8 +49,8 @@ class SafetensorsLayout {
  private:
   struct File {
     std::string path;
-    std::vector<size_t> tensors;    // as their data is ordered
-    std::string metadata, entries;  // JSON objects
+    std::vector<size_t> tensors, by_name;  // as their data is ordered; as the header names them
+    std::string metadata, entries;         // the object without its end; members of an object
     int64_t size = 0;
   };
   void place(File& file, size_t number);

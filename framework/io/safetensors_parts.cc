@@ -32,6 +32,7 @@ namespace {
 
 constexpr int64_t kShort = 64 << 10;  // bytes
 constexpr int kMany = 4;              // short ranges of a block: a mapping is worth its calls
+constexpr size_t kPiece = 128 << 10;  // bytes: they stay in the cache from the checksum to the write
 
 // A file of the layout that other processes write, too.
 class PartFile {
@@ -144,7 +145,8 @@ void join_neighbours(std::vector<ByteRange>& ranges, std::vector<std::byte>& mem
 }
 
 // Writes a part of a block to its file, where the tensor begins at `begin`. Returns its share in the checksum.
-uint32_t write_block(BlockPart& block, PartFile& file, int64_t begin, std::vector<std::byte>& memory) {
+uint32_t write_block(BlockPart& block, PartFile& file, int64_t begin, std::vector<std::byte>& memory,
+                     const std::function<void()>& pause) {
   std::vector<ByteRange>& ranges = block.ranges;
   join_neighbours(ranges, memory);
   const auto is_short = [](const ByteRange& r) { return std::ssize(r.bytes) < kShort; };
@@ -153,13 +155,19 @@ uint32_t write_block(BlockPart& block, PartFile& file, int64_t begin, std::vecto
     mapping.emplace(file, begin + ranges.front().at, begin + ranges.back().end());
   uint32_t word = 0;
   int64_t at = ranges.front().at;
-  for (const ByteRange& r : ranges) {
-    word = crc32c_combine(word, crc32c_share(r.bytes, 0), r.end() - at);
-    at = r.end();
-    if (mapping && *mapping && is_short(r))
-      std::memcpy(mapping->at(begin + r.at), r.bytes.data(), r.bytes.size());
-    else
-      file.write(r.bytes, begin + r.at);
+  for (ByteRange r : ranges) {
+    const bool to_mapping = mapping && *mapping && is_short(r);
+    while (!r.bytes.empty()) {
+      const auto piece = r.bytes.first(std::min(r.bytes.size(), kPiece));
+      word = crc32c_combine(word, crc32c_share(piece, 0), r.at + std::ssize(piece) - at);
+      if (to_mapping)
+        std::memcpy(mapping->at(begin + r.at), piece.data(), piece.size());
+      else
+        file.write(piece, begin + r.at);
+      at = r.at += std::ssize(piece);
+      r.bytes = r.bytes.subspan(piece.size());
+      if (pause) pause();
+    }
   }
   return crc32c_combine(word, 0, block.end - at);
 }
@@ -209,7 +217,8 @@ void SafetensorsFiles::commit(std::vector<uint32_t> shares) {
 }
 
 std::vector<uint32_t> write_parts(const SafetensorsLayout& layout, const std::vector<std::string>& paths,
-                                  std::vector<TensorPiece> pieces, bool one_host) {
+                                  std::vector<TensorPiece> pieces, bool one_host,
+                                  const std::function<void()>& pause) {
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const TensorPiece& a, const TensorPiece& b) { return a.tensor < b.tensor; });
   std::vector<uint32_t> shares(layout.blocks());
@@ -225,7 +234,7 @@ std::vector<uint32_t> write_parts(const SafetensorsLayout& layout, const std::ve
       for (; i < end; ++i) {
         BlockPart& block = batch[static_cast<size_t>(i)];
         const SafetensorsLayout::PlacedTensor& t = layout.tensors()[block.tensor];
-        shares[block.block] = write_block(block, *files[t.file], t.info.begin, memory);
+        shares[block.block] = write_block(block, *files[t.file], t.info.begin, memory, pause);
       }
     });
     batch.clear();

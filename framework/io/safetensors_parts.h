@@ -1,6 +1,7 @@
 // The one writer of safetensors files: SafetensorsFiles makes and commits the files, and write_parts() writes the bytes
 // that a process has. Several processes may write parts of the same files at once, without locks.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,7 +39,9 @@ class SafetensorsFiles {
 
 /// Writes pieces to the files at `paths` and to disk. Returns the share (crc32c.h) of these bytes in the checksum of
 /// each block of the layout. All pieces, of all processes, are disjoint. `one_host`: all writers run on this host.
+/// Calls `pause` after each 128 KiB or less, on the thread that has written them.
 std::vector<uint32_t> write_parts(const SafetensorsLayout& layout, const std::vector<std::string>& paths,
-                                  std::vector<TensorPiece> pieces, bool one_host);
+                                  std::vector<TensorPiece> pieces, bool one_host,
+                                  const std::function<void()>& pause = {});
 
 }  // namespace weft::io

@@ -23,6 +23,17 @@ void set_io_priority(int thread, int priority) {
 
 constexpr int kLowest = 19;
 
+// A step divides its work over all cores in advance, and waits for the slowest one. A low priority does not protect it:
+// its waiting threads yield their cores, and the writer then keeps one for some milliseconds.
+constexpr double kShare = 0.1;
+
+// Seconds of a core that this thread has used.
+double used_seconds() {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
 }  // namespace
 
 AsyncSave::AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish, Pace pace)
@@ -35,7 +46,7 @@ AsyncSave::AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish, Pace pac
       waited_for_(pace == Pace::kFull) {
   if (!job_) next_ = Next::kEnd;
   start([this] {
-    parts_->write();
+    parts_->write(pool_ ? std::function<void()>() : [this] { pause(); });
     if (!job_) commit();
   });
 }
@@ -67,6 +78,7 @@ void AsyncSave::start(const std::function<void()>& part) {
     });
   } catch (const std::exception&) {  // the system has no more threads
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    raise_priority();
     return run(part);
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -99,9 +111,21 @@ void AsyncSave::lower_priority() {
 void AsyncSave::raise_priority() {
   MutexLock lock(mutex_);
   waited_for_ = true;
+  raised_.notify_all();
   if (id_ == 0) return;
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(id_), nice_);
   set_io_priority(id_, kNone);
+}
+
+// Sleeps until the work since the last pause is kShare of the time, or until the program waits.
+void AsyncSave::pause() {
+  const double worked = used_seconds() - worked_;
+  if (worked < 5e-5) return;
+  {
+    std::unique_lock<std::mutex> lock(mutex_.native());
+    raised_.wait_for(lock, std::chrono::duration<double>(worked * (1 / kShare - 1)), [this] { return waited_for_; });
+  }
+  worked_ = used_seconds();
 }
 
 void AsyncSave::commit() noexcept {

@@ -4,6 +4,7 @@
 // each part: when none is busy(), all call advance(). A process alone has one part.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,7 +23,8 @@ class AsyncSave {
   /// Later work, called on the thread of the first process when the files have their names. Returns a sentence about
   /// its failure; "": none.
   using Finish = std::function<std::string()>;
-  /// kYield: the thread uses one core, and yields it and the disk to the program, until the program waits for it.
+  /// kYield: the thread works a tenth of the time of one core, and yields the disk to the program, until the program
+  /// waits for it.
   /// kFull: it uses the pool of the program's thread, which waits at once.
   enum class Pace : uint8_t { kYield, kFull };
   /// Starts the thread. begin() of `parts` has been called.
@@ -55,6 +57,7 @@ class AsyncSave {
   void commit() noexcept;
   void lower_priority();
   void raise_priority();
+  void pause();
 
   std::unique_ptr<SaveInParts> parts_;  // null since complete()
   const Finish finish_;
@@ -66,11 +69,13 @@ class AsyncSave {
   std::string note_;
   std::optional<Error> error_;  // error of commit()
   double seconds_ = 0, copy_seconds_ = 0;
+  double worked_ = 0;  // seconds of a core that the thread has used, when it paused last
   std::thread thread_;
   std::atomic<bool> busy_ = false;
   Mutex mutex_;
   int id_ WEFT_GUARDED_BY(mutex_) = 0;               // the kernel's number of the thread, while it is at work
   bool waited_for_ WEFT_GUARDED_BY(mutex_) = false;  // the program waits
+  std::condition_variable raised_;                   // waited_for_ is set
 };
 
 /// Calls begin() and completes the save. Returns the sentence from `finish`, or throws an error. A collective.

@@ -175,14 +175,17 @@ JobProcesses::Facts SaveInParts::hold_values(Copies copies) {
       }
   }
   auto next = taken.begin();
-  facts.emplace_back("the number of files that a call saves", str_cat(all_.size()));
+  const auto add_fact = [&](const auto& name, const auto&... value) {
+    if (job_) facts.emplace_back(name, str_cat(value...));
+  };
+  add_fact("the number of files that a call saves", all_.size());
   for (const auto& f : all_) {
-    facts.emplace_back("the number of tensors", str_cat(f->values.size()));
+    add_fact("the number of tensors", f->values.size());
     for (size_t i = 0; i < f->values.size(); ++i) {
       const io::TensorInfo& info = f->layout->tensors()[i].info;
       const auto [own, whole] = std::move(*next++);
-      facts.emplace_back(str_cat("the tensor '", f->values[i].name, "'"),
-                         str_cat(info.dtype, info.shape, own ? " in parts " + own->placement : ""));
+      add_fact(str_cat("the tensor '", f->values[i].name, "'"), info.dtype, info.shape,
+               own ? " in parts " + own->placement : "");
       if (own)
         for (const ValuePart& p : own->parts) f->hold(i, p.part, p.value);
       else if (first)
@@ -235,14 +238,14 @@ void SaveInParts::begin(const std::function<std::string()>& folder, Copies copie
     }
 }
 
-void SaveInParts::write() noexcept {
+void SaveInParts::write(const std::function<void()>& pause) noexcept {
   try {
     for (const auto& f : all_) {
       const auto begin = std::chrono::steady_clock::now();
       const std::vector<Tensor>& values = f->reads.wait();
       copy_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       for (size_t i = 0; i < values.size(); ++i) f->pieces[i].data = values[i].view_for_kernel().data;
-      f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), one_host_);
+      f->shares = io::write_parts(*f->layout, f->paths, std::move(f->pieces), one_host_, pause);
       for (const Tensor& t : values) bytes_ += t.type().nbytes();
     }
   } catch (const Error& e) {

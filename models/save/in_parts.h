@@ -39,8 +39,9 @@ class SaveInParts {
   /// Call it in `folder` of begin(). `files` has a file for each call of add(), which gets its bytes (io::AtomicFile).
   /// New files get the bytes if `files` is empty, or without this call.
   void set_memory(const std::vector<std::string>& files);
-  /// Writes the part of this process to disk, and drops the values. join() throws its errors. On any thread.
-  void write() noexcept;
+  /// Writes the part of this process to disk, and drops the values. join() throws its errors. On any thread; calls
+  /// `pause` after each 128 KiB or less.
+  void write(const std::function<void()>& pause = {}) noexcept;
   /// Sends the checksums of all parts to the first process, when all parts are written.
   void join();
   /// Gives the files their names. In the first process, after join(), on any thread.
