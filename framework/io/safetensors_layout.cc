@@ -19,7 +19,8 @@ namespace {
 // a training run, and as a tree of values its header took five times as long.
 void add_key(std::string& object, const std::string& key) {
   if (object.back() != '{') object += ',';
-  const bool is_plain = std::none_of(key.begin(), key.end(), [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
+  const bool is_plain =
+      std::none_of(key.begin(), key.end(), [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
   object += is_plain ? str_cat('"', key, '"') : write_json(Json(key));
   object += ':';
 }

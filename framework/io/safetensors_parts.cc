@@ -217,8 +217,7 @@ void SafetensorsFiles::commit(std::vector<uint32_t> shares) {
 }
 
 std::vector<uint32_t> write_parts(const SafetensorsLayout& layout, const std::vector<std::string>& paths,
-                                  std::vector<TensorPiece> pieces, bool one_host,
-                                  const std::function<void()>& pause) {
+                                  std::vector<TensorPiece> pieces, bool one_host, const std::function<void()>& pause) {
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const TensorPiece& a, const TensorPiece& b) { return a.tensor < b.tensor; });
   std::vector<uint32_t> shares(layout.blocks());

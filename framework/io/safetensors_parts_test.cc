@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "framework/base/testing/error_of.h"
+#include "framework/base/thread_pool.h"
 #include "framework/io/checksum.h"
 #include "framework/io/crc32c.h"
 #include "framework/io/testing/faults.h"
@@ -383,6 +384,23 @@ TEST_F(Parts, AFullDiskIsNoSignal) {
   ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
   if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "this system permits no mount";
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// A writer beside a program may sleep often, also within a block.
+TEST_F(Parts, PausesAreShort) {
+  Random random(3);
+  const std::vector<Value> values{random_value("a", kFloat32, {5 << 18}, random),  // 5 MiB
+                                  random_value("b", kUInt8, {(128 << 10) + 1}, random)};
+  const SafetensorsLayout layout("m.safetensors", entries_of(values), {});
+  const SafetensorsFiles files(layout, fresh(true));
+  std::vector<TensorPiece> pieces;
+  for (size_t i = 0; i < values.size(); ++i)
+    pieces.push_back({i, TensorPart::all(values[i].entry.shape), values[i].bytes.data()});
+  ThreadPool alone(1);
+  const ScopedPool use(alone);
+  int64_t pauses = 0;
+  write_parts(layout, files.paths(), pieces, true, [&] { ++pauses; });
+  EXPECT_EQ(pauses, 5 * 8 + 2);
 }
 
 TEST_F(Parts, PiecesDoNotOverlap) {

@@ -15,6 +15,8 @@
 #include "framework/io/checksum.h"
 #include "framework/io/crc32c.h"
 #include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "framework/io/safetensors_layout.h"
 
 namespace weft::io {
 namespace {
@@ -89,6 +91,37 @@ TEST(Safetensors, HeaderIsWhatOthersRead) {
   // The header as the reference implementation writes it.
   write_raw(dir + "/hf.safetensors", R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  )", all.substr(8 + n));
   EXPECT_EQ(std::memcmp(SafetensorsFile(dir + "/hf.safetensors").bytes("w").data(), x, 8), 0);
+}
+
+// The header is composed as text; the JSON library decides on its escapes.
+TEST(Safetensors, HeaderIsCanonicalJson) {
+  const std::vector<std::string> names{"",
+                                       "a\"b",
+                                       "a\\b",
+                                       "a\nb",
+                                       "a\x01"
+                                       "b",
+                                       "a\x7f"
+                                       "b",
+                                       "\xc3\xa4",
+                                       "a/b",
+                                       "~"};
+  for (size_t count = 0; count < names.size(); ++count) {
+    std::vector<TensorEntry> entries;
+    for (size_t i = 1; i <= count; ++i) entries.push_back({names[i], kFloat32, Shape{static_cast<int64_t>(i), 2}});
+    for (const Metadata& metadata : {Metadata{}, Metadata{{"k\"", "v\\"}}}) {
+      const SafetensorsLayout layout("f", entries, metadata);
+      const std::string header = layout.header(0, std::vector<uint32_t>(layout.blocks(), 0xabcdef01)).substr(8);
+      const std::string text = header.substr(0, header.find_last_not_of(' ') + 1);
+      const OrderedJson json = OrderedJson::parse(text);
+      EXPECT_EQ(write_json(json), text);
+      EXPECT_EQ(json.size(), 1 + count);
+      for (size_t i = 1; i <= count; ++i) {
+        EXPECT_EQ(json.at(names[i]).at("shape"), (OrderedJson{i, 2}));
+        EXPECT_EQ(json.at("__metadata__").at("crc32c." + names[i]), "abcdef01");
+      }
+    }
+  }
 }
 
 TEST(Safetensors, NoTensors) {
