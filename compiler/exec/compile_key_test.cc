@@ -172,6 +172,22 @@ TEST(CompileKey, NumbersBesideF64AreNotRounded) {
   EXPECT_EQ(step.stats().captures, 3);
 }
 
+// A number of the host, an argument, and eager code give the same bits.
+TEST(CompileKey, NumbersBeside16BitTensorsScaleInF32) {
+  const auto bits = [](const Tensor& t) { return t.to(kFloat32).to_vector<float>(); };
+  for (const DType t : {kBFloat16, kFloat16}) {
+    const Tensor x = arange(1, 100).to(t);
+    const auto product = compile([](const Tensor& a, const Tensor& n) { return n * a; });
+    const auto quotient = compile([](const Tensor& a, const Tensor& n) { return a / n; });
+    const auto tenth = compile([](const Tensor& a) { return a * 0.1; });
+    EXPECT_EQ(bits(tenth(x)), bits(x * 0.1));
+    for (const double n : {0.1, 3.3, 1e6, 0.5}) {
+      EXPECT_EQ(bits(product(x, n)), bits(n * x)) << n;
+      EXPECT_EQ(bits(quotient(x, n)), bits(x / n)) << n;
+    }
+  }
+}
+
 TEST(CompileKey, CallsThatCannotBeCapturedAreKnownToTheCompiler) {
   auto host = [](Tensor x, double beta) { return x * beta; };
   auto value = [](Tensor x, Tensor beta) { return x * beta; };

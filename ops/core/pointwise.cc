@@ -143,6 +143,18 @@ bool becomes_f32(Pw op, const Arg& x) {
 }
 Tensor in_f32(const Arg& x) { return as(x.tensor(), kFloat32, x.line()); }
 
+// Whether `op` multiplies or divides a 16-bit tensor by the number `n` in f32, as PyTorch does. Rounded to 16 bits, the
+// number would lose digits, or become 0 or infinite. Other ops round it.
+bool scales_in_f32(Pw op, const Arg& x, const Arg& n) {
+  if (op != Pw::mul && op != Pw::div && op != Pw::floor_divide) return false;
+  if (!x.is_tensor() || !x.tensor().defined()) return false;
+  const DType dtype = x.tensor().get().type.dtype;
+  if (!is_16bit(dtype)) return false;
+  if (n.is_tensor()) return wide_number(n.tensor()) != nullptr;
+  const auto value = static_cast<float>(n.number());
+  return value != (dtype == kFloat16 ? float(float16(value)) : float(bfloat16(value)));
+}
+
 Tensor unary(Pw op, const Arg& x) {
   if (becomes_f32(op, x)) [[unlikely]]
     return unary(op, Arg(in_f32(x), x.loc()));
@@ -195,8 +207,11 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
     return binary(op, Arg(in_f32(a), a.loc()), b);
   if (becomes_f32(op, b)) [[unlikely]]
     return binary(op, a, Arg(in_f32(b), b.loc()));
-  const kernels::PwInfo& info = kernels::pointwise_info(op);
   const SourceLine line = a.line();
+  if (scales_in_f32(op, a, b)) return as(binary(op, Arg(in_f32(a), a.loc()), b), a.tensor().dtype(), line);
+  if (op == Pw::mul && scales_in_f32(op, b, a))
+    return as(binary(op, a, Arg(in_f32(b), b.loc())), b.tensor().dtype(), line);
+  const kernels::PwInfo& info = kernels::pointwise_info(op);
   if (op == Pw::pow && a.is_tensor() && !b.is_tensor()) {  // the exact forms, as in PyTorch
     const bool converts = b.kind() == Arg::kFloat && a.tensor().defined() && !is_floating(a.tensor().dtype());
     if (b.number() == 2) return converts ? unary(Pw::square, as(a.tensor(), kFloat32, line)) : unary(Pw::square, a);
