@@ -93,4 +93,9 @@ dist::World& world_of(const CompiledCore& core) {
   return e.partitioned->world();
 }
 
+dist::CellShards shards_of(const CompiledCore& core, bool made) {
+  auto* const step = dynamic_cast<dist::MeshStep*>(current_entry(core, "shards_of").partitioned.get());
+  return step ? step->shards(made) : dist::CellShards();
+}
+
 }  // namespace weft::internal

@@ -186,6 +186,18 @@ World& MeshStep::world() {
   return *ranks_->world;
 }
 
+CellShards MeshStep::shards(bool made) {
+  start();
+  if (made) {
+    std::lock_guard turn(ranks_->world->turn());
+    const internal::CellsOwner cells(ranks_->joint_cells, "compile");
+    if (const std::optional<Error> unread = shard_cells()) throw *unread;
+  }
+  CellShards all;
+  for (size_t c = 0; c < ranks_->cells.size(); ++c) all.emplace_back(plan_.joint->cells[c], ranks_->cells[c]);
+  return all;
+}
+
 // The mesh dimensions of all collectives, in the order of the plans.
 std::vector<std::string> MeshStep::axes_used() const {
   std::vector<std::string> all{"world"};

@@ -23,6 +23,8 @@ class MeshStep final : public internal::PartitionedStep {
   StepRecord record(int rank) const override;
   PlanReport plan(const std::string& machine) const override;
   World& world() override;
+  /// The shards of the cells, as the next run uses them. `made`: they have the values of the cells, as after a run.
+  CellShards shards(bool made);
   const Graph* graph(const std::string& stage) const override;
   void fill(CompileStats& stats) const override;
 
