@@ -1,6 +1,6 @@
-// The parts of the data that live replicas take. The batch of a mesh with R replicas has R equal parts. A step of a view
-// takes one part for each of its members, in the order of the data. So each sample is in exactly one committed step: a
-// step that is not committed, or is cancelled, is made again with the same parts or with fewer.
+// The parts of the data that live replicas take. The batch of a mesh with R replicas has R equal parts. A step of a
+// view takes one part for each of its members, in the order of the data. So each sample is in exactly one committed
+// step: a step that is not committed, or is cancelled, is made again from the same position.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,7 +16,8 @@ struct DataPart {
   int64_t first = 0;  // parts that all earlier steps took
   int64_t live = 1;   // replicas of the step: it takes the parts from `first` to first + live - 1
   int64_t place = 0;  // place of this replica in the view: its part is first + place
-  /// The rows of this replica in the batch of the step are [begin(rows), begin(rows) + rows), if a part has `rows` rows.
+  /// The rows of this replica in the batch of the step are [begin(rows), begin(rows) + rows), if a part has `rows`
+  /// rows.
   int64_t begin(int64_t rows) const { return place * rows; }
 };
 

@@ -54,8 +54,8 @@ class Healing {
   Healing(Communicator& replicas, const std::vector<bool>& heals, std::span<const StatePart> parts,
           Work::Deadline deadline)
       : replicas_(replicas), parts_(parts), deadline_(deadline) {
-    WEFT_BUG_IF(std::ssize(heals) != replicas.size(), "heal: ", heals.size(), " places and ", replicas.size(),
-                " replicas");
+    WEFT_CHECK_AS(kUnavailable, std::ssize(heals) == replicas.size(), "healing: the view of ", heals.size(),
+                  " replicas has ended");
     for (int p = 0; p < replicas.size(); ++p) (heals[p] ? joiners_ : donors_).push_back(p);
     WEFT_BUG_IF(donors_.empty(), "heal: no replica has the state");
     joins_ = heals[replicas.rank()];

@@ -31,8 +31,8 @@ struct HealedState {
 };
 
 /// Sends or takes a state. A collective of the ranks of `replicas`, which are equal ranks of the replicas of a view, by
-/// place. heals[p]: place p is a joiner; there are donors too. `parts` is in one order on all ranks, and `record` is the
-/// part of a donor's state that is in no cell. The result is empty on donors. Throws, and nothing is healed on this
+/// place. heals[p]: place p is a joiner; there are donors too. `parts` is in one order on all ranks, and `record` is
+/// the part of a donor's state that is in no cell. The result is empty on donors. Throws, and nothing is healed on this
 /// rank, if a rank fails, the deadline passes or bytes are damaged. Before bytes of the state move, all ranks throw one
 /// error if the names, types or layouts of their parts differ, or the records of donors.
 HealedState heal(Communicator& replicas, const std::vector<bool>& heals, std::span<const StatePart> parts,

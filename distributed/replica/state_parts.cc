@@ -1,6 +1,7 @@
 #include "distributed/replica/state_parts.h"
 
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "distributed/launch/processes.h"
@@ -14,8 +15,8 @@ using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
 class CellParts {
  public:
   CellParts(const NamedCells& cells, const CellShards& shards) : cells_(cells) {
-    std::map<const Cell*, ShardedCell*> of;
-    for (const auto& [cell, sharded] : shards) of[cell.get()] = sharded.get();
+    std::map<const Cell*, Ref<ShardedCell>> of;
+    for (const auto& [cell, sharded] : shards) of[cell.get()] = sharded;
     for (const auto& [name, handle] : cells) shards_.push_back(of[&handle.cell()]);
   }
 
@@ -25,7 +26,7 @@ class CellParts {
     each(rank, [&](size_t i) {
       Cell& cell = cells_[i].second.cell();
       StatePart part{.name = cells_[i].first, .layout = str_cat(cell.type), .type = cell.type};
-      if (const ShardedCell* const s = shards_[i]) {
+      if (const Ref<ShardedCell>& s = shards_[i]) {
         part.layout += " as " + s->placement();
         part.type = s->shards[rank]->type;
         if (with_values) part.value = s->shards[rank]->value;
@@ -63,7 +64,7 @@ class CellParts {
     for (size_t i = 0; i < all.size(); ++i) {
       if (!shards_[i]) continue;
       shards_[i]->forget();
-      all[i]->remote = Ref<RemoteValue>(shards_[i]);
+      all[i]->remote = shards_[i];
       all[i]->value = {};
       all[i]->torn = false;
     }
@@ -77,24 +78,22 @@ class CellParts {
       if (!shards_[i] || shards_[i]->has_shard(rank)) f(i);
   }
 
-  const NamedCells& cells_;
-  std::vector<ShardedCell*> shards_;  // by cell; null: whole
+  const NamedCells cells_;
+  std::vector<Ref<ShardedCell>> shards_;  // by cell; null: whole
 };
 
 }  // namespace
 
-std::string heal_cells(World& world, const NamedCells& cells, const CellShards& shards,
+HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& shards,
                        const std::function<Ref<Communicator>(int rank)>& replicas, const std::vector<bool>& heals,
-                       const std::string& record, Work::Deadline deadline) {
-  const CellParts all(cells, shards);
-  std::vector<HealedState> healed(static_cast<size_t>(world.size()));
+                       int place, const std::string& record, Work::Deadline deadline) {
+  const auto all = std::make_shared<const CellParts>(cells, shards);
+  const auto healed = std::make_shared<std::vector<HealedState>>(static_cast<size_t>(world.size()));
   std::vector<std::optional<Error>> errors(static_cast<size_t>(world.size()));
-  bool joins = false;
-  for (const int rank : world.local()) joins = heals[replicas(rank)->rank()];
   // An error must not leave world.run(), which would end all collectives of the replica.
   world.run([&](int rank) {
     try {
-      healed[rank] = heal(*replicas(rank), heals, all.parts(rank, !joins), record, deadline);
+      (*healed)[rank] = heal(*replicas(rank), heals, all->parts(rank, !heals[place]), record, deadline);
     } catch (const Error& e) {
       errors[rank] = e;
     }
@@ -106,9 +105,9 @@ std::string heal_cells(World& world, const NamedCells& cells, const CellShards& 
   const bool failed = job ? job->any("healing a replica", error.has_value()) : error.has_value();
   if (error) throw *error;
   WEFT_CHECK_AS(kUnavailable, !failed, "healing: another process of this replica failed");
-  if (!joins) return "";
-  all.adopt(world.local(), healed);
-  return healed[world.local()[0]].record;
+  if (!heals[place]) return {};
+  const std::vector<int> ranks = world.local();
+  return {(*healed)[ranks[0]].record, [=] { all->adopt(ranks, *healed); }};
 }
 
 }  // namespace weft::dist

@@ -26,12 +26,13 @@ struct Replica {
     const Tensor x = (arange(64) * (i + 3) % 48).to(kInt32).reshape({4, 16});
     return (*step)(x, x)[0].item<double>();
   }
-  std::string heal(const std::vector<bool>& heals, int place, const std::vector<std::vector<Ref<Communicator>>>& all) {
+  HealedCells heal(int place, const std::vector<std::vector<Ref<Communicator>>>& all) {
     const Tensor x = zeros({4, 16}, {.dtype = kInt32});
     step->prepare(x, x);
     return heal_cells(
-        world, training->named_cells(), shards_of(*step, !heals[place]), [&](int rank) { return all[rank][place]; },
-        heals, heals[place] ? "" : "the record", std::chrono::steady_clock::now() + std::chrono::minutes(1));
+        world, training->named_cells(), shards_of(*step, /*made=*/place == 0),
+        [&](int rank) { return all[rank][place]; }, {false, true}, place, place == 0 ? "the record" : "",
+        std::chrono::steady_clock::now() + std::chrono::minutes(1));
   }
   std::vector<Tensor> values() const {
     std::vector<Tensor> all;
@@ -63,11 +64,13 @@ TEST(HealCells, AJoinerContinuesWithTheBitsOfTheDonor) {
     for (int i = 0; i < 3; ++i) donor.train(i);
     if (!fresh) joiner.train(9);
     const auto groups = two_groups();
-    std::string donor_record;
-    std::thread other([&] { donor_record = donor.heal({false, true}, 0, groups); });
-    EXPECT_EQ(joiner.heal({false, true}, 1, groups), "the record");
+    std::thread other([&] { EXPECT_FALSE(donor.heal(0, groups).adopt); });
+    const std::vector<Tensor> before = fresh ? std::vector<Tensor>() : joiner.values();
+    const HealedCells healed = joiner.heal(1, groups);
     other.join();
-    EXPECT_EQ(donor_record, "");
+    EXPECT_EQ(healed.record, "the record");
+    if (!fresh) expect_equal(joiner.values(), before);
+    healed.adopt();
     for (int i = 3; i < 5; ++i) EXPECT_EQ(donor.train(i), joiner.train(i));
     expect_equal(donor.values(), joiner.values());
   }
@@ -78,8 +81,8 @@ TEST(HealCells, ADonorWithWholeValues) {
   Replica donor(1), joiner(2);
   Replica twin(1);
   const auto groups = two_groups();
-  std::thread other([&] { donor.heal({false, true}, 0, groups); });
-  joiner.heal({false, true}, 1, groups);
+  std::thread other([&] { donor.heal(0, groups); });
+  joiner.heal(1, groups).adopt();
   other.join();
   expect_equal(joiner.values(), twin.values());
 }
@@ -92,15 +95,15 @@ TEST(HealCells, AnErrorOfOneRankLeavesAllCells) {
   const auto groups = two_groups();
   groups[1][0]->abort("rank 1 of the donor has died");
   std::string text;
-  std::thread other([&] { text = weft::testing::error_of([&] { donor.heal({false, true}, 0, groups); }); });
-  EXPECT_NE(weft::testing::error_of([&] { joiner.heal({false, true}, 1, groups); }), "");
+  std::thread other([&] { text = weft::testing::error_of([&] { donor.heal(0, groups); }); });
+  EXPECT_NE(weft::testing::error_of([&] { joiner.heal(1, groups); }), "");
   other.join();
   EXPECT_NE(text, "");
   expect_equal(joiner.values(), before);
   expect_equal(donor.values(), donor_before);
   const auto again = two_groups();
-  std::thread healthy([&] { donor.heal({false, true}, 0, again); });
-  joiner.heal({false, true}, 1, again);
+  std::thread healthy([&] { donor.heal(0, again); });
+  joiner.heal(1, again).adopt();
   healthy.join();
   EXPECT_EQ(donor.train(1), joiner.train(1));
 }
@@ -108,12 +111,9 @@ TEST(HealCells, AnErrorOfOneRankLeavesAllCells) {
 TEST(HealCells, RefusesAnotherPlacement) {
   Replica donor(1), joiner(2, "tp2");
   const auto groups = two_groups();
-  std::thread other([&] { weft::testing::error_of([&] { donor.heal({false, true}, 0, groups); }); });
-  weft::testing::expect_error(
-      [&] {
-        joiner.heal({false, true}, 1, groups);
-      },
-      "; need the same model, optimiser and mesh in all replicas");
+  std::thread other([&] { weft::testing::error_of([&] { donor.heal(0, groups); }); });
+  weft::testing::expect_error([&] { joiner.heal(1, groups); },
+                              "; need the same model, optimiser and mesh in all replicas");
   other.join();
 }
 

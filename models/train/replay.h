@@ -1,6 +1,6 @@
-// Replay: the views of an elastic run, from the journal of its service. One process makes the run again, to the bit, with
-// the replicas as threads: a view with m members is the mesh with m replicas. Steps that a later view cancelled are not
-// made.
+// Replay: the views of an elastic run, from the journal of its service. One process makes the run again, to the bit,
+// with the replicas as threads: a view with m members is the mesh with m replicas. Steps that a later view cancelled
+// are not made.
 #pragma once
 #include <string>
 #include <vector>

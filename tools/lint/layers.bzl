@@ -143,12 +143,7 @@ LAYERS = {
         tests = ["distributed", "models/*"],
     ),
     # Replicas that may die: their state and their data.
-    "distributed/replica": room(
-        ["distributed/launch"],
-        wing = True,
-        planning = True,
-        tests = [".", "models/*"],
-    ),
+    "distributed/replica": room(["distributed/launch"], wing = True, planning = True),
     "distributed/testing/*": room(["distributed/launch", "ops/testing"], wing = True, tests = [".", "distributed"]),
 
     # Collectives for programs written by hand.
