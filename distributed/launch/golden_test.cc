@@ -97,6 +97,25 @@ TEST(Golden, DataParallelLayer) {
                 list_of(plan_of(1, "dp4", 1)));
 }
 
+// Shards of gradients cross replicas, in sums of their own, and nothing else does.
+TEST(Golden, ReplicasOfALayer) {
+  const PlanReport one = plan_of(1, "replica2,fsdp2", 3);
+  expect_counts(per_layer("replica2,fsdp2", 3),
+                {{"forward parameters all-gather@fsdp", 12},
+                 {"backward parameters all-gather@fsdp", 4},
+                 {"backward gradients reduce-scatter@fsdp", 12},
+                 {"backward gradients all-reduce@replica", 12}},
+                list_of(one));
+  const std::vector<PlannedCollective> all = one.collectives();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].axes.find("replica") == std::string::npos) continue;
+    EXPECT_EQ(all[i].axes, "replica");
+    EXPECT_EQ(all[i].kind, Collective::kAllReduce);
+    if (all[i].subject == Subject::kGradient) EXPECT_EQ(2 * all[i].bytes, all[i - 1].bytes) << all[i].what;
+  }
+  EXPECT_EQ(one.to_string().substr(0, 35), "plan over replica2,fsdp2: 4 ranks; ");
+}
+
 // A column-parallel and a row-parallel product need one reduction together: two in a block and two in its backward.
 TEST(Golden, TensorParallelLayerWithoutSequence) {
   expect_counts(per_layer("tp2", 0, false),
