@@ -106,12 +106,15 @@ TEST(Golden, ReplicasOfALayer) {
                  {"backward gradients reduce-scatter@fsdp", 12},
                  {"backward gradients all-reduce@replica", 12}},
                 list_of(one));
-  const std::vector<PlannedCollective> all = one.collectives();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i].axes.find("replica") == std::string::npos) continue;
-    EXPECT_EQ(all[i].axes, "replica");
-    EXPECT_EQ(all[i].kind, Collective::kAllReduce);
-    if (all[i].subject == Subject::kGradient) EXPECT_EQ(2 * all[i].bytes, all[i - 1].bytes) << all[i].what;
+  std::map<std::string, int64_t> scattered;  // bytes of a gradient before its reduce-scatter
+  for (const PlannedCollective& c : one.collectives()) {
+    if (c.subject == Subject::kGradient && c.kind == Collective::kReduceScatter) scattered[c.what] = c.bytes;
+    if (c.axes.find("replica") == std::string::npos) continue;
+    EXPECT_EQ(c.axes, "replica");
+    EXPECT_EQ(c.kind, Collective::kAllReduce);
+    if (c.subject == Subject::kGradient) {
+      EXPECT_EQ(2 * c.bytes, scattered[c.what]) << c.what;
+    }
   }
   EXPECT_EQ(one.to_string().substr(0, 35), "plan over replica2,fsdp2: 4 ranks; ");
 }

@@ -350,22 +350,66 @@ TEST(Replicas, AStepWithoutWritesVotes) {
   }
 }
 
+// The square of the old parameter is summed over fsdp only, and is waited for after the commit point.
+TEST(Replicas, CollectivesThatCrossTheVoteEnd) {
+  TestReplica live[2];
+  std::vector<std::unique_ptr<Parameter>> w;
+  for (int p = 0; p < 2; ++p) w.push_back(std::make_unique<Parameter>(full({32, 32}, 0.01), "w"));
+  std::vector<std::function<std::vector<Tensor>(Tensor)>> steps(2);
+  for (const bool fails : {false, true, true, false}) {
+    const auto view =
+        std::make_shared<ReplicaGroup>(2, 2, ReplicaFaults{.sum = {.place = fails ? 0 : -1, .rank = 1, .number = 0}});
+    std::vector<std::string> errors(2);
+    std::vector<std::thread> threads;
+    for (int p = 0; p < 2; ++p)
+      threads.emplace_back([&, p] {
+        live[p].enter(view, p);
+        ScopedReplicas scope(live[p]);
+        if (!steps[p])
+          steps[p] = [step = dist::compile(
+                          [&w = *w[p]](Tensor x) {
+                            const Tensor old = w.value(), loss = mean(square(matmul(x, old)));
+                            const Gradients g = grad(loss, {w});
+                            w.set(old - 0.1 * g[0]);
+                            return std::vector<Tensor>{loss, sum(square(old))};
+                          },
+                          {.mesh = Mesh::parse("replica2,fsdp2")})](Tensor x) mutable { return step(x); };
+        try {
+          steps[p](ones({8, 32}));
+        } catch (const Uncommitted&) {
+          errors[p] = "uncommitted";
+        } catch (const Error& e) {
+          errors[p] = e.what();
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(errors, std::vector<std::string>(2, fails ? "uncommitted" : ""));
+  }
+}
+
 TEST(Replicas, ErrorsAreOneSentence) {
   const auto refused = [](const auto& fn, const std::string& mesh, const Plan& how = {}) {
     return error_of([&] { dist::plan(fn, {.mesh = Mesh::parse(mesh), .plan = how}, ones({4, 8})); });
   };
-  expect_has(refused([](Tensor x) { return x * 2.0; }, "replica2,fsdp2"),
+  Parameter w(ones({8}), "w");
+  expect_has(refused([&](Tensor x) { return x * w.value(); }, "replica2,fsdp2"),
              "mesh replica2,fsdp2: result 0 of the step, f32[4, 8], is split over replica; need results that are equal "
              "on all replicas, such as a mean over the batch");
-  expect_has(refused([](Tensor x) { return sum(matmul(x, transpose(x, 0, 1)) * 2.0); }, "replica2"),
-             "forbid: 'allgather@replica' forbids the all-gather of ");
+  const auto gathers = [&](Tensor x) {
+    const Tensor y = x * w.value();
+    return sum(square(matmul(y, transpose(y, 0, 1))));
+  };
+  expect_has(refused(gathers, "replica2"), "forbid: 'allgather@replica' forbids the all-gather of ");
+  expect_has(refused(gathers, "replica2"),
+             "to avoid it: replicas can only sum, because any of them may die: a step that needs no rows of other "
+             "replicas, or dp");
   expect_has(refused([](Tensor x) { return sum(x); }, "replica3"),
              "mesh replica3: a batch of 4 (argument f32[4, 8]) does not divide over replica (3 ranks)");
   expect_has(refused([](Tensor x) { return accumulate(4, x, [](const Tensor& a) { return sum(a); }); }, "replica2"),
              "mesh replica2: 4 parts of a batch of 4 have 1 rows, which do not divide over replica");
-  Parameter w(ones({8}), "w");
-  expect_has(refused([&](Tensor x) { return sum(x * w.value()); }, "replica2", {{"w", {{"replica", Shard(0)}}}}),
-             "replica");
+  expect_has(
+      refused([&](Tensor x) { return sum(x * w.value()); }, "replica2", {{"w", {{"replica", Shard(0)}}}}),
+      "mesh replica2: 'w' is split over replica; need rules for other dimensions: each replica has the whole state");
 }
 
 TEST(Replicas, AStepOfAnotherNumberIsAnError) {

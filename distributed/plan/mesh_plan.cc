@@ -62,10 +62,15 @@ void choose_within_budget(MeshPartition& p, int64_t budget) {
   lay_out(pipeline, p.mesh, p.arranged, best);
 }
 
-// A replica runs the same programs at any place, and has all results of the step.
+// A replica runs the same programs at any place, and has the whole state and all results of the step.
 void check_replicas(const Mesh& mesh, const Graph& g, const Decision& d, const std::vector<Axes>& uneven) {
   const int replica = replica_axis(mesh);
   if (replica < 0) return;
+  for (size_t c = 0; c < d.cells.size(); ++c)
+    WEFT_CHECK(!d.cells[c].rest.splits(replica) && !d.cells[c].use.splits(replica), "mesh ", mesh.to_string(), ": '",
+               g.cells[c]->name,
+               "' is split over replica; need rules for other dimensions: each replica has the whole "
+               "state");
   for (size_t i = 0; i < d.outputs.size(); ++i)
     WEFT_CHECK(!d.outputs[i].splits(replica), "mesh ", mesh.to_string(), ": result ", i, " of the step, ",
                g.type(g.outputs[i]),
