@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "distributed/overlap/arrange.h"
+#include "distributed/placement/replica.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
@@ -280,8 +281,8 @@ void settle_profile(Setup& p, const TrainOptions& o) {
 void settle_replay(Setup& p, const TrainOptions& o) {
   p.rows = o.batch_size;
   if (o.replay.empty()) return;
-  const int64_t replicas = replicas_of(o.step.mesh);
-  check_flag("replay", replicas > 1, o.replay, "--mesh with the replicas of the elastic run");
+  const int64_t replicas = dist::replica_count(o.step.mesh);
+  check_flag("replay", replicas > 1, o.replay, "--mesh of the elastic run, with a dimension replica");
   p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
   as_usage_error("--replay: ", [&] { p.replay = std::make_shared<const Replay>(io::resolve_path(o.replay)); });
 }

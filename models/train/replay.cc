@@ -1,6 +1,5 @@
 #include "models/train/replay.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "distributed/control/group/group.h"
@@ -8,30 +7,14 @@
 #include "framework/base/error.h"
 
 namespace weft::train {
-namespace {
 
-constexpr const char* kReplica = "dp";
-
-// The mesh with `live` replicas; 0: without this dimension.
-dist::Mesh resized(const dist::Mesh& mesh, int64_t live) {
+dist::Mesh with_replicas(const dist::Mesh& mesh, int64_t live) {
   std::vector<std::pair<std::string, int>> dims;
-  for (const dist::Mesh::Dim& d : mesh.dims()) {
-    const bool replica = d.name == kReplica;
-    if (replica && live == 0) continue;
+  for (const dist::Mesh::Dim& d : mesh.dims())
     dims.emplace_back(d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"),
-                      replica ? static_cast<int>(live) : d.size);
-  }
+                      d.name == "replica" ? static_cast<int>(live) : d.size);
   return dist::Mesh(dims);
 }
-
-}  // namespace
-
-int64_t replicas_of(const dist::Mesh& mesh) {
-  const dist::Mesh::Dim* const d = mesh.find(kReplica);
-  return d ? d->size : 1;
-}
-dist::Mesh with_replicas(const dist::Mesh& mesh, int64_t live) { return resized(mesh, live); }
-dist::Mesh without_replicas(const dist::Mesh& mesh) { return resized(mesh, 0); }
 
 Replay::Replay(const std::string& path) : path_(path) {
   std::vector<control::ReplicaView> views;

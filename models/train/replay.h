@@ -11,12 +11,8 @@
 
 namespace weft::train {
 
-/// The number of replicas of a mesh; 1 without the dimension `replica`.
-int64_t replicas_of(const dist::Mesh& mesh);
 /// The mesh with `live` replicas in place of its own number.
 dist::Mesh with_replicas(const dist::Mesh& mesh, int64_t live);
-/// The mesh of one replica.
-dist::Mesh without_replicas(const dist::Mesh& mesh);
 
 class Replay {
  public:

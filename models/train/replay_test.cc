@@ -44,7 +44,7 @@ std::vector<ReplicaView> three_two_three() {
 
 constexpr int64_t kRows = 2, kSteps = 10;
 
-TrainOptions options(const std::string& dir, int64_t replicas, bool resume = false) {
+TrainOptions options(const std::string& dir, int64_t replicas, bool resume = false, const char* dim = "replica") {
   TrainOptions o;
   o.config = "gpt_tiny";
   o.data = "synthetic";
@@ -53,7 +53,7 @@ TrainOptions options(const std::string& dir, int64_t replicas, bool resume = fal
   o.seq_len = 8;
   o.seed = 3;
   o.ranks = "threads";
-  o.mesh = str_cat("dp", replicas);
+  o.mesh = str_cat(dim, replicas);
   o.eval_every = 0;
   o.checkpoint_every = "2";
   o.keep = 0;
@@ -63,7 +63,7 @@ TrainOptions options(const std::string& dir, int64_t replicas, bool resume = fal
   return o;
 }
 
-// A run with `replicas` from the checkpoint of `from` at `step`, in a folder of its own.
+// A run on dp of this size from the checkpoint of `from` at `step`, in a folder of its own.
 std::string continued(const std::string& name, const std::string& from, int64_t step, int64_t replicas) {
   const std::string dir = folder(name) + "/run";
   if (step > 0) {
@@ -71,7 +71,7 @@ std::string continued(const std::string& name, const std::string& from, int64_t 
     const std::string at = str_cat("/step_", step);
     std::filesystem::copy(from + at, dir + at, std::filesystem::copy_options::recursive);
   }
-  TrainOptions o = options(dir, replicas, step > 0);
+  TrainOptions o = options(dir, replicas, step > 0, "dp");
   EXPECT_EQ(train(gpt::family(), o), 0);
   return dir;
 }
@@ -196,10 +196,11 @@ TEST(Replay, RefusesOtherCheckpointsAndFlags) {
   EXPECT_EQ(settled(o), "");
   TrainOptions uneven = o;
   uneven.batch_size = 7;
-  testing::expect_has(settled(uneven), "--mesh dp3: a batch of 7 (argument i32[7, 8]) does not divide over dp");
+  testing::expect_has(settled(uneven),
+                      "--mesh replica3: a batch of 7 (argument i32[7, 8]) does not divide over replica");
   TrainOptions lone = o;
   lone.mesh = "";
-  testing::expect_has(settled(lone), "; need --mesh with the replicas of the elastic run");
+  testing::expect_has(settled(lone), "; need --mesh of the elastic run, with a dimension replica");
   o.replay = path + "2";
   testing::expect_has(settled(o), "--replay: ");
   io::write_file_atomic(o.replay, "no journal at all");

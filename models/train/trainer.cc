@@ -12,6 +12,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
 #include "distributed/launch/step.h"
+#include "distributed/placement/replica.h"
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/switches.h"
@@ -398,11 +399,10 @@ class Trainer {
     return out;
   }
 
+  // On the mesh of one replica: all replicas make it, with equal bits.
   double evaluate() {
-    const dist::Mesh& mesh = options_.step.mesh;
     if (!evaluation_)
-      evaluation_.emplace(*model_, split_.validation, options_, setup_.replay ? without_replicas(mesh) : mesh,
-                          setup_.device);
+      evaluation_.emplace(*model_, split_.validation, options_, dist::replica_mesh(options_.step.mesh), setup_.device);
     return evaluation_->loss();
   }
 
