@@ -2,6 +2,7 @@
 
 #include "compiler/cost/machine/machine_file.h"
 #include "compiler/exec/entry.h"
+#include "distributed/launch/live_replicas.h"
 #include "distributed/launch/step.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/strategies/strategies.h"
@@ -63,7 +64,9 @@ CompileOptions for_mesh(CompileOptions o) {
   const bool any_mesh = o.plan.choose && o.mesh.size() <= 1 && o.plan.world > 1;
   if (o.mesh.find("tp") || any_mesh)
     o.disable.push_back("linear_cross_entropy");  // tp splits the loss's table over ranks
-  if (o.mesh.size() <= 1 && !any_mesh) return o;
+  const bool alone =
+      o.mesh.find("replica") && dist::LiveReplicas::current();  // one live replica also commits by a vote
+  if (o.mesh.size() <= 1 && !any_mesh && !alone) return o;
   const std::string on = any_mesh ? str_cat(o.plan.world, " ranks") : str_cat("mesh ", o.mesh.to_string());
   WEFT_CHECK(o.enabled, "compile: enabled is false for ", on, "; need true: only captured steps run on a mesh");
   const std::string exec = switch_value("WEFT_EXEC");
@@ -91,6 +94,11 @@ dist::World& world_of(const CompiledCore& core) {
   const Entry& e = current_entry(core, "world");
   WEFT_CHECK_AS(kFailedPrecondition, e.partitioned, "world: the step runs on one rank");
   return e.partitioned->world();
+}
+
+dist::CellShards shards_of(const CompiledCore& core, bool made) {
+  auto* const step = dynamic_cast<dist::MeshStep*>(current_entry(core, "shards_of").partitioned.get());
+  return step ? step->shards(made) : dist::CellShards();
 }
 
 }  // namespace weft::internal

@@ -1,6 +1,7 @@
 // dist::compile: compiles a single-device step for the ranks of a mesh.
 #pragma once
 #include "compiler/exec/compile.h"
+#include "distributed/launch/sharded_cell.h"
 #include "distributed/overlap/arrange.h"
 #include "distributed/plan/report.h"
 
@@ -12,6 +13,7 @@ CompileOptions for_mesh(CompileOptions options);
 CompileOptions for_planning(CompileOptions options);
 dist::PlanReport plan_report(const CompiledCore& core, const std::string& machine);
 dist::World& world_of(const CompiledCore& core);
+dist::CellShards shards_of(const CompiledCore& core, bool made);
 
 }  // namespace weft::internal
 
@@ -40,6 +42,13 @@ Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options,
                                    std::source_location loc = std::source_location::current()) {
   internal::LineScope here(loc);
   return {std::forward<Fn>(fn), internal::for_mesh(std::move(options)), loc};
+}
+
+/// The cells of a step on a mesh with their shards, as its next call uses them. `made`: the shards have the values of
+/// the cells; otherwise a cell that no call has used yet may have other shards, or a whole value. Empty on one device.
+template <class Fn>
+CellShards shards_of(const Compiled<Fn>& step, bool made) {
+  return internal::shards_of(*step.core(), made);
 }
 
 /// The plan for a mesh of any size. Allocates and compiles nothing; arguments may be on the meta device.

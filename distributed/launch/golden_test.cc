@@ -97,6 +97,28 @@ TEST(Golden, DataParallelLayer) {
                 list_of(plan_of(1, "dp4", 1)));
 }
 
+// Shards of gradients cross replicas, in sums of their own, and nothing else does.
+TEST(Golden, ReplicasOfALayer) {
+  const PlanReport one = plan_of(1, "replica2,fsdp2", 3);
+  expect_counts(per_layer("replica2,fsdp2", 3),
+                {{"forward parameters all-gather@fsdp", 12},
+                 {"backward parameters all-gather@fsdp", 4},
+                 {"backward gradients reduce-scatter@fsdp", 12},
+                 {"backward gradients all-reduce@replica", 12}},
+                list_of(one));
+  std::map<std::string, int64_t> scattered;  // bytes of a gradient before its reduce-scatter
+  for (const PlannedCollective& c : one.collectives()) {
+    if (c.subject == Subject::kGradient && c.kind == Collective::kReduceScatter) scattered[c.what] = c.bytes;
+    if (c.axes.find("replica") == std::string::npos) continue;
+    EXPECT_EQ(c.axes, "replica");
+    EXPECT_EQ(c.kind, Collective::kAllReduce);
+    if (c.subject == Subject::kGradient) {
+      EXPECT_EQ(2 * c.bytes, scattered[c.what]) << c.what;
+    }
+  }
+  EXPECT_EQ(one.to_string().substr(0, 35), "plan over replica2,fsdp2: 4 ranks; ");
+}
+
 // A column-parallel and a row-parallel product need one reduction together: two in a block and two in its backward.
 TEST(Golden, TensorParallelLayerWithoutSequence) {
   expect_counts(per_layer("tp2", 0, false),

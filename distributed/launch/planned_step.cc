@@ -55,10 +55,11 @@ std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPartition&
   return programs;
 }
 
-uint16_t save_planned_step(const MeshPartition& plan, const std::vector<internal::PreparedGraph>& planned,
+uint16_t save_planned_step(const Mesh& mesh, const MeshPartition& plan,
+                           const std::vector<internal::PreparedGraph>& planned,
                            const std::vector<std::pair<int, int>>& program_of) {
   static std::atomic<uint16_t> steps{0};
-  diagnose::PlannedStep step{.number = ++steps, .mesh = plan.world.to_string()};
+  diagnose::PlannedStep step{.number = ++steps, .mesh = mesh.to_string()};
   step.programs = planned_rows(plan, planned);
   step.hash = hash_of(step.programs, step.mesh);
   // Keeps only the programs of these ranks.
@@ -68,7 +69,7 @@ uint16_t save_planned_step(const MeshPartition& plan, const std::vector<internal
     const auto [it, added] = kept.emplace(program, static_cast<int>(programs.size()));
     if (added) programs.push_back(step.programs[program]);
     step.program_of[rank] = it->second;
-    if (flight::RecordRing* const ring = flight::ring(rank, plan.world.size())) ring->set_plan(step.hash);
+    if (flight::RecordRing* const ring = flight::ring(rank, mesh.size())) ring->set_plan(step.hash);
   }
   step.programs = std::move(programs);
   try {

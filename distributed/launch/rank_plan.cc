@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "compiler/exec/plan/failing.h"
 #include "compiler/exec/plan/stamp.h"
 #include "compiler/passes/new_node.h"
 #include "ops/core/collectives/collective.h"
@@ -54,10 +55,17 @@ class RankProgramBuilder {
     wait_for_rest();
     int32_t commit_point = -1;
     for (size_t level = 0; level < parts_.after.size(); ++level) {
-      if (static_cast<int>(level) == call_.split.commit_level) commit_point = plan_->launches();
+      // The ranks of a stage, and so of its sums over replicas, run the same parts.
+      const int32_t summed = after_[level].summed;
+      if (static_cast<int>(level) == call_.split.commit_level) commit_point = plan_->launches() + summed;
+      WEFT_CHECK(
+          summed == 0 || call_.split.commit_level < 0 || static_cast<int>(level) <= call_.split.commit_level, "mesh ",
+          call_.options.mesh.to_string(),
+          ": a cell is written before a sum over replica that depends on another stage; need dp in place of replica");
       run_once(after_[level], parts_.after[level]);
       run_messages(messages_[level]);
     }
+    if (commit_point < 0 && call_.options.mesh.find("replica")) commit_point = plan_->launches();
     std::vector<Value> outputs;
     if (rank_ == 0) outputs = outputs_;
     planned_.plan = plan_->finish(outputs);
@@ -72,6 +80,7 @@ class RankProgramBuilder {
   struct Ready {
     int32_t number = -1;
     std::vector<bool> in_place;  // operand -> the sum is added to in its own memory
+    int32_t summed = 0;          // its launches up to the last sum over replicas
   };
 
   // Finds when each action runs, and when each RECV runs, by its stage, the sending stage and the microbatch.
@@ -191,6 +200,10 @@ class RankProgramBuilder {
       internal::lay_out(p.plan);
     }
     Ready ready{.number = plan_->add_part(p.plan, operands)};
+    for (size_t t = 0; t < p.plan.launches.size(); ++t)
+      if (const internal::Launch& l = p.plan.launches[t];
+          !l.copy && internal::ends_sum_over_replicas(*p.plan.graph, l.node))
+        ready.summed = static_cast<int32_t>(t) + 1;
     for (size_t i = 0; i < part.in.size(); ++i)
       ready.in_place.push_back(part.adds_to[i] >= 0 && internal::fits_in_place(p.plan, static_cast<int32_t>(i),
                                                                                p.plan.outputs[part.adds_to[i]]));

@@ -33,6 +33,9 @@ class ShardedCell final : public PartedValue {
   Tensor gather(const Cell& cell) override;
   std::optional<Own> own_parts(const Cell& cell, double share) const override;
   bool has_layout(const ShardLayout& layout) const { return layout == layout_; }
+  bool has_shard(int rank) const { return layout_.place[static_cast<size_t>(rank)] >= 0; }
+  /// The placement on the mesh, as text.
+  std::string placement() const { return to_string(layout_.mesh, layout_.rest); }
   /// The ranks that have a shard, grouped: the ranks of a group have equal shards.
   const std::vector<std::vector<int>>& copies() const;
   /// Splits a whole value into the shards.
@@ -64,6 +67,9 @@ class ShardedCell final : public PartedValue {
   TensorType type_;
   Tensor gathered_;
 };
+
+/// The cells of a step with their shards.
+using CellShards = std::vector<std::pair<Ref<Cell>, Ref<ShardedCell>>>;
 
 /// The whole values of cells on the first process of a job, while this object exists. The other processes send their
 /// shards and keep nothing. Its constructor is a collective if cells are sharded over the job; without a job it does

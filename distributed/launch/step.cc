@@ -6,12 +6,15 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <tuple>
 
+#include "compiler/exec/plan/failing.h"
 #include "compiler/passes/pass_options.h"
 #include "distributed/launch/planned_step.h"
 #include "distributed/launch/processes.h"
 #include "distributed/launch/rank_plan.h"
+#include "distributed/placement/replica.h"
 #include "distributed/stages/recomputed.h"
 #include "framework/base/actor.h"
 #include "framework/base/one_line.h"
@@ -21,25 +24,37 @@
 #include "framework/dispatch/state/generator.h"
 #include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
+#include "ops/core/collectives/collective.h"
 
 namespace weft::dist {
 namespace {
 
-// The world of all steps on equal meshes in this process.
-std::shared_ptr<World> world_of(const Mesh& mesh) {
-  static auto* all = new std::map<std::pair<pid_t, std::string>, std::weak_ptr<World>>;
+// The world of all steps on equal meshes in this process. The steps for all numbers of live replicas share a world.
+std::shared_ptr<World> world_of(const Mesh& mesh, LiveReplicas* replicas) {
+  static auto* all = new std::map<std::tuple<pid_t, LiveReplicas*, std::string>, std::weak_ptr<World>>;
   static auto* mutex = new std::mutex;
   std::lock_guard lock(*mutex);
-  std::weak_ptr<World>& slot = (*all)[{getpid(), mesh.to_string()}];
+  const Mesh own = replicas ? replica_mesh(mesh) : mesh;
+  std::weak_ptr<World>& slot = (*all)[{getpid(), replicas, own.to_string()}];
   std::shared_ptr<World> w = slot.lock();
-  if (!w) slot = w = std::make_shared<World>(mesh);
+  if (!w) slot = w = std::make_shared<World>(own, WorldOptions{.replicas = replicas});
   return w;
 }
 
+// The ranks of the job: all ranks of the mesh, or one replica, whose places do not depend on the number of replicas.
+std::vector<MeshPartition::RankPlace> places_of(const MeshPartition& p, LiveReplicas* replicas) {
+  std::vector<MeshPartition::RankPlace> all = p.places();
+  if (replicas) all.resize(all.size() / static_cast<size_t>(replica_count(p.world)));
+  return all;
+}
+
+bool has_replicas(const Mesh& mesh) { return mesh.find("replica") != nullptr; }
+
 // Sets the commit point: the launch before which a rank waits for all others. It must not come after the first launch
 // that writes a cell in place. Ranks of other shape classes may write earlier, but all ranks must wait between the same
-// two collectives, or they deadlock.
-void set_commit_points(std::vector<internal::PreparedGraph>& planned) {
+// two collectives, or they deadlock. With `replicas`, the ranks also agree if nothing is written in place, and the commit
+// point comes after the last sum over replicas (failing_nodes).
+void set_commit_points(std::vector<internal::PreparedGraph>& planned, bool replicas) {
   auto first_write = [](const internal::MemoryLayout& p) {
     size_t first = p.launches.size();
     for (const internal::CellUse& c : p.cells)
@@ -51,7 +66,11 @@ void set_commit_points(std::vector<internal::PreparedGraph>& planned) {
     return !l.copy && collective_of(p.graph->node(l.node)).has_value();
   };
   const auto writes = [&](const internal::PreparedGraph& e) { return first_write(e.plan) < e.plan.launches.size(); };
-  if (std::none_of(planned.begin(), planned.end(), writes)) return;
+  if (std::none_of(planned.begin(), planned.end(), writes)) {
+    if (replicas)
+      for (internal::PreparedGraph& e : planned) e.plan.commit_point = static_cast<int32_t>(e.plan.launches.size());
+    return;
+  }
   int64_t least = std::numeric_limits<int64_t>::max();  // collectives that every rank starts before it writes
   for (const internal::PreparedGraph& e : planned) {
     const size_t first = first_write(e.plan);
@@ -66,7 +85,27 @@ void set_commit_points(std::vector<internal::PreparedGraph>& planned) {
     for (int64_t before = 0; t < first; ++t)
       if (starts_collective(e.plan, t) && before++ == least) break;
     e.plan.commit_point = static_cast<int32_t>(t);
+    WEFT_BUG_IF(std::any_of(e.plan.launches.begin() + t, e.plan.launches.end(),
+                            [&](const internal::Launch& l) {
+                              return !l.copy && internal::ends_sum_over_replicas(*e.plan.graph, l.node);
+                            }),
+                "mesh: a sum over replicas ends after the commit point");
   }
+}
+
+// The sites of the collectives that start before the commit point and end after it.
+std::vector<uint64_t> open_at_commit(const internal::MemoryLayout& p) {
+  std::set<uint64_t> open;
+  for (size_t t = 0; t < static_cast<size_t>(std::max(0, p.commit_point)); ++t) {
+    if (p.launches[t].copy) continue;
+    const Node& n = p.graph->node(p.launches[t].node);
+    const auto site = static_cast<uint64_t>(n.attrs.i("site", 0));
+    if (n.op == &collective_wait_op)
+      open.erase(site);
+    else if (collective_of(n) && !communicates(n))
+      open.insert(site);
+  }
+  return {open.begin(), open.end()};
 }
 
 }  // namespace
@@ -76,7 +115,8 @@ struct MeshStep::Ranks {
   std::vector<internal::SharedArena> arenas;
   std::vector<std::unique_ptr<internal::Executable>> executables;
   std::vector<Ref<ShardedCell>> cells;
-  std::vector<Ref<Cell>> joint_cells;  // in gate order
+  std::vector<Ref<Cell>> joint_cells;       // in gate order
+  std::vector<std::vector<uint64_t>> open;  // index: program; open_at_commit()
 };
 
 MeshStep::~MeshStep() = default;
@@ -85,7 +125,8 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(options.timeout * 1e9))),
       verify_(options.verify),
       plan_(plan_mesh(joint, options)),
-      places_(plan_.places()) {
+      replicas_(has_replicas(plan_.world) ? LiveReplicas::current() : nullptr),
+      places_(places_of(plan_, replicas_)) {
   if (plan_.pipeline) {
     plan_stages(options);
   } else {
@@ -163,7 +204,9 @@ void MeshStep::plan_classes(const CompileOptions& options) {
   std::vector<Ref<Graph>> final_order;
   for (const internal::PreparedGraph& p : planned_) final_order.push_back(p.plan.graph);
   check_same_sequence(final_order);
-  PassSteps(internal::pass_options(options)).run("commit", [&] { set_commit_points(planned_); });
+  PassSteps(internal::pass_options(options)).run("commit", [&] {
+    set_commit_points(planned_, has_replicas(plan_.world));
+  });
 }
 
 bool MeshStep::writes(size_t cell) const {
@@ -171,9 +214,18 @@ bool MeshStep::writes(size_t cell) const {
                      [&](const internal::PreparedGraph& p) { return p.plan.cells[cell].written; });
 }
 
+// The shards of a replica do not depend on the number of replicas: steps for other numbers, and steps on the mesh without
+// `replica`, use the same shards.
+std::vector<int> MeshStep::shard_places() const {
+  std::vector<int> all;
+  for (const MeshPartition::RankPlace& p : places_) all.push_back(p.rank % replica_mesh(plan_.mesh).size());
+  return all;
+}
+
 ShardedCell::ShardLayout MeshStep::layout_of(size_t cell) const {
-  ShardedCell::ShardLayout l{.mesh = plan_.mesh, .place = {}, .rest = plan_.decision.cells[cell].rest};
-  for (const MeshPartition::RankPlace& p : places_) l.place.push_back(p.rank);
+  ShardedCell::ShardLayout l{.mesh = replica_mesh(plan_.mesh),
+                             .place = shard_places(),
+                             .rest = spec_in_replica(plan_.mesh, plan_.decision.cells[cell].rest)};
   if (!plan_.pipeline) return l;
   const std::vector<std::vector<bool>>& has = plan_.pipeline->splits[0].cells;
   for (size_t r = 0; r < l.place.size(); ++r)
@@ -184,6 +236,18 @@ ShardedCell::ShardLayout MeshStep::layout_of(size_t cell) const {
 World& MeshStep::world() {
   start();
   return *ranks_->world;
+}
+
+CellShards MeshStep::shards(bool made) {
+  start();
+  if (made) {
+    std::lock_guard turn(ranks_->world->turn());
+    const internal::CellsOwner cells(ranks_->joint_cells, "compile");
+    if (const std::optional<Error> unread = shard_cells()) throw *unread;
+  }
+  CellShards all;
+  for (size_t c = 0; c < ranks_->cells.size(); ++c) all.emplace_back(plan_.joint->cells[c], ranks_->cells[c]);
+  return all;
 }
 
 // The mesh dimensions of all collectives, in the order of the plans.
@@ -205,7 +269,7 @@ void MeshStep::start() {
                 "world: the step has values on meta and was only planned for mesh ", plan_.world.to_string(),
                 "; need values on the CPU");
   auto ranks = std::make_unique<Ranks>();
-  ranks->world = world_of(plan_.world);
+  ranks->world = world_of(plan_.world, replicas_);
   ranks->arenas.resize(static_cast<size_t>(this->ranks()));
   ranks->executables.resize(static_cast<size_t>(this->ranks()));
   for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
@@ -222,6 +286,7 @@ void MeshStep::start() {
     }
   }
   ranks->joint_cells = internal::in_gate_order(plan_.joint->cells);
+  for (const internal::PreparedGraph& p : planned_) ranks->open.push_back(open_at_commit(p.plan));
   std::lock_guard turn(ranks->world->turn());
   check_plan();
   ranks->world->connect(axes_used());
@@ -245,7 +310,7 @@ void MeshStep::save_for_diagnosis() {
   const std::vector<int>& local = ranks_->world->local();
   std::vector<std::pair<int, int>> programs;
   for (int r : local) programs.emplace_back(r, static_cast<int>(program(static_cast<size_t>(r))));
-  number_ = save_planned_step(plan_, planned_, programs);
+  number_ = save_planned_step(ranks_->world->mesh(), plan_, planned_, programs);
 }
 
 // Shards a cell whose value was set or has another layout. A value gathered for a reader stays valid until the step
@@ -348,6 +413,9 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
     return out;
   }
   if (Processes* const job = Processes::current()) job->take_thread("a step on the mesh");
+  WEFT_CHECK_AS(kFailedPrecondition, !replicas_ || replicas_->count() == replica_count(plan_.world), "step: mesh ",
+                plan_.world.to_string(), " has ", replica_count(plan_.world), " replicas, and ", replicas_->count(),
+                " are live; need a step compiled for this number");
   start();
   std::lock_guard turn(ranks_->world->turn());
   World& world = *ranks_->world;
@@ -366,6 +434,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
       world.rank(r).timeout = timeout_;
       const internal::TraceScope trace(TraceEvent::kStep, "step");
       world.rank(r).begin_step(number_);
+      if (ReplicaRank* const replica = world.replica_rank(r)) replica->begin(ranks_->open[program(i)]);
       results[i] = ranks_->executables[i]->run(whole);
       world.rank(r).end_step();
     });
@@ -373,6 +442,10 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
     for (const auto& e : ranks_->executables)
       if (e) e->commit();
     return out;
+  } catch (const Uncommitted&) {
+    for (const auto& e : ranks_->executables)
+      if (e) e->discard();
+    throw;
   } catch (...) {
     failed();
   }
@@ -395,26 +468,28 @@ void MeshStep::failed() {
 // Joins the results of the ranks into whole results. In a pipeline, the ranks of its first position have the results.
 std::vector<Tensor> MeshStep::joined_results(const std::vector<std::vector<Tensor>>& results) const {
   const internal::TraceScope trace(TraceEvent::kHost, "join results");
-  std::vector<int> place;
-  for (const MeshPartition::RankPlace& p : places_) place.push_back(p.stage == 0 ? p.rank : -1);
+  std::vector<int> place = shard_places();
+  for (size_t r = 0; r < place.size(); ++r)
+    if (places_[r].stage != 0) place[r] = -1;
   std::vector<Tensor> out;
   for (size_t i = 0; i < plan_.decision.outputs.size(); ++i) {
-    const Spec& spec = plan_.decision.outputs[i];
+    const Spec spec = spec_in_replica(plan_.mesh, plan_.decision.outputs[i]);
     if (spec.is_replicated() && !Processes::current()) {
       out.push_back(results[0][i]);
       continue;
     }
     std::vector<Tensor> mine;
     for (const std::vector<Tensor>& r : results) mine.push_back(i < r.size() ? r[i] : Tensor());
-    out.push_back(joined(plan_.mesh, spec, plan_.joint->type(plan_.joint->outputs[i]), place, std::move(mine)));
+    out.push_back(
+        joined(replica_mesh(plan_.mesh), spec, plan_.joint->type(plan_.joint->outputs[i]), place, std::move(mine)));
   }
   return out;
 }
 
 StepRecord MeshStep::record(int rank) const {
   const Mesh& mesh = plan_.world;
-  WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < mesh.size(), "record: got rank ", rank, "; need 0 to ",
-                mesh.size() - 1, " of mesh ", mesh.to_string());
+  WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < ranks(), "record: got rank ", rank, "; need 0 to ", ranks() - 1,
+                " of mesh ", mesh.to_string());
   const auto i = static_cast<size_t>(rank);
   const internal::PreparedGraph& planned = planned_[program(i)];
   const internal::MemoryLayout& plan = planned.plan;

@@ -68,7 +68,7 @@ void expect_bits(const std::string& mesh, std::optional<DType> dtype, const Trai
 
 TEST(MeshVerifyNumerics, TheBitsOfOneDevice) {
   const Trained want = train("", {}, false);
-  for (const char* mesh : {"dp2", "fsdp2", "tp2", "cp2", "dp4", "fsdp2,tp2", "dp2,fsdp2,tp2"})
+  for (const char* mesh : {"dp2", "fsdp2", "tp2", "cp2", "dp4", "fsdp2,tp2", "dp2,fsdp2,tp2", "replica2,fsdp2"})
     expect_bits(mesh, {}, want);
 }
 
@@ -86,7 +86,7 @@ TEST(MeshVerifyNumerics, TheBitsOfOneDeviceWithChosenExperts) {
 
 TEST(MeshVerifyNumerics, TheBitsOfOneDeviceWithExperts) {
   const Trained want = train("", {}, true);
-  for (const char* mesh : {"dp2", "fsdp2", "tp2", "ep2", "dp2,ep2"}) expect_bits(mesh, {}, want, true);
+  for (const char* mesh : {"dp2", "fsdp2", "tp2", "ep2", "dp2,ep2", "replica2,ep2"}) expect_bits(mesh, {}, want, true);
 }
 
 }  // namespace

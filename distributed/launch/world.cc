@@ -101,14 +101,20 @@ class Rank final : public RankContext {
   Rank(int rank, int size, Transport& all) : RankContext(rank, size, Device::cpu(rank)), all_(all) {}
   ~Rank() override { abandon(); }
   Communicator& communicator(const std::string& axes) override {
+    if (replica && axes == "replica") return replica->sums();
     auto it = mine_.find(axes);
-    if (it == mine_.end()) it = mine_.emplace(axes, all_.get(rank(), axes)).first;
+    if (it == mine_.end()) {
+      Ref<Communicator> made = all_.get(rank(), axes);
+      if (replica && axes == "world") made = replica->votes(std::move(made));
+      it = mine_.emplace(axes, std::move(made)).first;
+    }
     return *it->second;
   }
   void reset() {
     abandon();
     mine_.clear();
   }
+  std::optional<ReplicaRank> replica;
 
  private:
   Transport& all_;
@@ -118,7 +124,7 @@ class Rank final : public RankContext {
 }  // namespace
 
 struct World::Impl {
-  Impl(Mesh m, WorldOptions o) : mesh(std::move(m)) {
+  Impl(Mesh m, WorldOptions o) : mesh(std::move(m)), replicas(o.replicas) {
     const int n = mesh.size();
     WEFT_CHECK(!job || job->size() == n, "world: mesh ", mesh.to_string(), " has ", n, " ranks, and the job ",
                job ? job->size() : 0, "; need equal numbers");
@@ -131,6 +137,7 @@ struct World::Impl {
       if (!is_local(r)) continue;
       local.push_back(r);
       ranks[r] = std::make_unique<Rank>(r, n, transport);
+      if (replicas) ranks[r]->replica.emplace(*replicas, *ranks[r], r == local[0]);
       ranks[r]->timeout = o.timeout;
       ranks[r]->recording = o.record;
       ranks[r]->flight = flight::ring(r, n);
@@ -186,7 +193,16 @@ struct World::Impl {
     } catch (...) {
       cause = "an exception of unknown type";
     }
-    if (cause.empty()) return transport.leave(r);
+    if (ranks[r]->replica && ranks[r]->replica->take_uncommitted()) {
+      std::lock_guard lock(mutex);
+      uncommitted = cause;
+    } else if (!cause.empty()) {
+      return failed(r, code, cause);
+    }
+    transport.leave(r);
+  }
+
+  void failed(int r, Code code, std::string cause) {
     if (ranks[r]->flight) ranks[r]->flight->fail(code, cause);
     cause = str_cat("rank ", r, ": ", cause);
     {
@@ -195,12 +211,14 @@ struct World::Impl {
       if (!error || (error->code() == Code::kAborted && code != Code::kAborted)) error.emplace(code, cause);
     }
     transport.abort(cause);
+    if (replicas) replicas->close(cause);
     ranks[r]->abandon();
   }
 
   const pid_t process = getpid();
   const Mesh mesh;
   Processes* const job = Processes::current();
+  LiveReplicas* const replicas;
   Transport transport{mesh, job};
   std::vector<int> local;                    // the ranks of this process
   std::vector<std::unique_ptr<Rank>> ranks;  // index: rank; null for ranks of other processes
@@ -213,6 +231,7 @@ struct World::Impl {
   int left = 0;
   bool quit = false, running = false;
   std::optional<Error> error;
+  std::string uncommitted;  // the error of a rank whose step is not committed
 };
 
 World::World(Mesh mesh, WorldOptions options) : impl_(std::make_unique<Impl>(std::move(mesh), options)) {}
@@ -227,6 +246,11 @@ RankContext& World::rank(int rank) {
   return *impl_->ranks[rank];
 }
 
+ReplicaRank* World::replica_rank(int r) {
+  std::optional<ReplicaRank>& x = impl_->ranks[static_cast<size_t>(r)]->replica;
+  return x ? &*x : nullptr;
+}
+
 void World::run(const std::function<void(int)>& fn) {
   Impl& w = *impl_;
   if (w.job) w.job->take_thread("a run on the mesh");
@@ -234,6 +258,7 @@ void World::run(const std::function<void(int)>& fn) {
                 "world: fork() made this process, and the threads of the ranks stayed in its parent; need a world made "
                 "in this process: compile the step after fork()");
   std::optional<Error> error;
+  std::string uncommitted;
   {
     std::unique_lock lock(w.mutex);
     WEFT_CHECK_AS(kFailedPrecondition, !w.running, "world: run() is already in progress");
@@ -247,7 +272,9 @@ void World::run(const std::function<void(int)>& fn) {
     w.fn = nullptr;
     w.running = false;
     error.swap(w.error);
+    uncommitted.swap(w.uncommitted);
   }
+  if (!error && !uncommitted.empty()) throw Uncommitted(Code::kAborted, uncommitted);
   if (!error) return;
   for (int r : w.local) w.ranks[r]->reset();
   w.transport.reset();
@@ -258,6 +285,7 @@ void World::connect(const std::vector<std::string>& axes) {
   // Goes through groups by their first ranks, which is the same order in all processes.
   for (const std::string& names : axes)
     for (int first = 0; first < size(); ++first) {
+      if (impl_->replicas && names == "replica") break;  // the view has these
       const std::vector<int> group = mesh().group(first, names);
       if (group[0] != first) continue;
       for (int r : group)

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "distributed/launch/replica_rank.h"
 #include "framework/dispatch/rank/rank.h"
 #include "framework/mesh/mesh.h"
 
@@ -18,6 +19,8 @@ struct WorldOptions {
   int threads = 0;  // total for all ranks; 0: one for each core
   std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);  // timeout of a wait for other ranks
   bool record = false;  // keep a CollectiveRecord of each collective
+  /// The world is one of these replicas: `mesh` is the mesh without `replica`. They must live as long as the world.
+  LiveReplicas* replicas = nullptr;
 };
 
 class World {
@@ -32,7 +35,8 @@ class World {
   const std::vector<int>& local() const;
   /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If a rank throws,
   /// all collectives are aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The
-  /// world can be used again afterwards. Throws FailedPrecondition if run() is in progress.
+  /// world can be used again afterwards. Throws FailedPrecondition if run() is in progress. Throws Uncommitted, and aborts
+  /// nothing, if the replicas have not committed the step.
   void run(const std::function<void(int rank)>& fn);
   /// Creates the communicators of the ranks of this process along each of these mesh dimensions, in this order. All
   /// processes must call it with the same list, since they wait for each other. Other communicators are created at
@@ -42,6 +46,8 @@ class World {
   std::mutex& turn();
   /// The context of a rank of this process, for its statistics; not while run() is in progress.
   RankContext& rank(int rank);
+  /// Its part in the steps on live replicas; null without them.
+  ReplicaRank* replica_rank(int rank);
   /// Resets the statistics of all ranks.
   void clear_statistics();
   /// Turns the recording of collectives on or off.

@@ -5,6 +5,7 @@
 #include "compiler/cost/machine/machine_file.h"
 #include "compiler/passes/pass_options.h"
 #include "compiler/passes/pipeline.h"
+#include "distributed/placement/replica.h"
 #include "distributed/plan/choose.h"
 #include "distributed/plan/estimate.h"
 #include "distributed/plan/forbid.h"
@@ -61,6 +62,25 @@ void choose_within_budget(MeshPartition& p, int64_t budget) {
   lay_out(pipeline, p.mesh, p.arranged, best);
 }
 
+// A replica runs the same programs at any place, and has the whole state and all results of the step.
+void check_replicas(const Mesh& mesh, const Graph& g, const Decision& d, const std::vector<Axes>& uneven) {
+  const int replica = replica_axis(mesh);
+  if (replica < 0) return;
+  for (size_t c = 0; c < d.cells.size(); ++c)
+    WEFT_CHECK(!d.cells[c].rest.splits(replica) && !d.cells[c].use.splits(replica), "mesh ", mesh.to_string(), ": '",
+               g.cells[c]->name,
+               "' is split over replica; need rules for other dimensions: each replica has the whole "
+               "state");
+  for (size_t i = 0; i < d.outputs.size(); ++i)
+    WEFT_CHECK(!d.outputs[i].splits(replica), "mesh ", mesh.to_string(), ": result ", i, " of the step, ",
+               g.type(g.outputs[i]),
+               ", is split over replica; need results that are equal on all replicas, such as a "
+               "mean over the batch");
+  for (const Axes& axes : uneven)
+    WEFT_CHECK(!axes.contains(static_cast<int8_t>(replica)), "mesh ", mesh.to_string(),
+               ": values of the step do not divide over ", mesh.name(axes), "; need equal parts on all replicas");
+}
+
 }  // namespace
 
 std::vector<MeshPartition::RankPlace> MeshPartition::places() const {
@@ -85,7 +105,10 @@ MeshPartition plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, cons
   if (how.plan.choose) return choose_plan(joint, how, scope);
   WEFT_CHECK(!how.verify_numerics || how.plan.wire == "f32", "plan: wire ", how.plan.wire,
              " with verify_numerics, whose sums are exact; need wire f32");
-  const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
+  std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
+  if (replica_axis(how.mesh) >= 0)
+    for (const char* kind : {"allgather", "reducescatter", "alltoall", "permute", "broadcast"})
+      forbid.push_back(parse_forbid(how.mesh, str_cat(kind, "@replica")));
   MeshPartition p{
       .mesh = without_pipeline(how.mesh), .world = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
   p.on_meta = on_meta(*joint);
@@ -109,6 +132,7 @@ MeshPartition plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, cons
   steps.run("decide", [&] { p.decision = decide(mesh, step, p.pins); });
   for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
   const std::vector<Axes> uneven = uneven_axes(mesh, p.decision);
+  check_replicas(mesh, step, p.decision, uneven);
   std::map<std::vector<int64_t>, int> classes;
   for (int r = 0; r < mesh.size(); ++r) {
     if (!scope.every_class && r > 0 && r + 1 < mesh.size() && !uneven.empty()) {

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "compiler/cost/machine/machine.h"
+#include "distributed/placement/replica.h"
 #include "distributed/propagate/roles.h"
 #include "distributed/propagate/update_specs.h"
 #include "framework/autodiff/grad.h"
@@ -443,8 +444,11 @@ class Decider {
   Spec settled(Value v, const Spec& computed, const Node& n) {
     if (computed.pending.empty()) return computed;
     if (const auto& u = update(v)) {
-      if (u->each && u->dtype == g_.type(v).dtype) return u->spec;
-      return computed;
+      if (!u->each || u->dtype != g_.type(v).dtype) return computed;
+      Spec s = u->spec;  // replicas sum once, not for each microbatch
+      for (const Pending& p : computed.pending)
+        if (p.axis == replica_axis(mesh_)) s.add_pending(p.axis, p.op);
+      return s;
     }
     if (sums_.added_up[v.node]) return computed;
     const bool activation =

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "distributed/placement/replica.h"
 #include "distributed/propagate/local_op.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
@@ -73,9 +74,16 @@ class Emitter final : public Locals {
   int rank() const override { return rank_; }
   Tensor coordinate(const Axes& axes) override {
     const std::string name = mesh_.name(axes);
-    Tensor& t = coordinates_[name];
-    if (!t.defined()) t = dispatch(rank_coordinate_op, {}, {{"axes", name}});
-    return t;
+    if (const Tensor& known = coordinates_[name]; known.defined()) return known;
+    Tensor t;
+    if (axes.size() > 1 && axes[0] == replica_axis(mesh_)) {  // no communicator crosses replicas along other axes too
+      const Axes inner(std::span(axes.begin() + 1, axes.end()));
+      const Tensor place = coordinate(Axes(std::span(axes.begin(), 1)));
+      t = place * static_cast<int64_t>(mesh_.parts(inner)) + coordinate(inner);
+    } else {
+      t = dispatch(rank_coordinate_op, {}, {{"axes", name}});
+    }
+    return coordinates_[name] = t;
   }
 
   // Every rank makes the whole table from the whole arguments.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/cost/collective_seconds.h"
+#include "distributed/placement/replica.h"
 #include "framework/base/error.h"
 
 namespace weft::dist {
@@ -57,8 +58,8 @@ Axes tail(const Axes& a, size_t from) { return Axes(std::span(a.begin() + from, 
 
 class Resharder {
  public:
-  Resharder(std::vector<PartChange> pairs, const Spec& from, const Spec& to)
-      : pairs_(std::move(pairs)), pending_(from.pending), want_(to.pending) {
+  Resharder(std::vector<PartChange> pairs, const Spec& from, const Spec& to, int replica)
+      : replica_(replica), pairs_(std::move(pairs)), pending_(from.pending), want_(to.pending) {
     for (const PartChange& p : pairs_) stage_.parts.push_back(p.now);
   }
 
@@ -121,6 +122,7 @@ class Resharder {
     const Axes want = gains(i);
     for (int8_t a : want) {
       auto it = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.axis == a; });
+      if (a == replica_) break;
       if (it == pending_.end() || (!run.empty() && it->op != op)) break;
       op = it->op;
       run.push_back(a);
@@ -154,17 +156,20 @@ class Resharder {
     return false;
   }
 
+  // Sums over replicas come last and by themselves: what is reduced and scattered inside a replica crosses.
   bool reduce() {
-    for (const Pending& first : pending_) {
-      if (wants(first)) continue;
-      Axes run;
-      const ReduceOp op = first.op;
-      for (const Pending& p : pending_)
-        if (p.op == op && !wants(p)) run.push_back(p.axis);
-      stage_.steps.push_back({Move::kAllReduce, 0, 0, run, op});
-      drop_pending(run);
-      return true;
-    }
+    for (const bool replicas : {false, true})
+      for (const Pending& first : pending_) {
+        const auto here = [&](const Pending& p) { return !wants(p) && (p.axis == replica_) == replicas; };
+        if (!here(first)) continue;
+        Axes run;
+        const ReduceOp op = first.op;
+        for (const Pending& p : pending_)
+          if (p.op == op && here(p)) run.push_back(p.axis);
+        stage_.steps.push_back({Move::kAllReduce, 0, 0, run, op});
+        drop_pending(run);
+        return true;
+      }
     return false;
   }
 
@@ -192,6 +197,7 @@ class Resharder {
     pending_.resize(end - pending_.begin());
   }
 
+  const int replica_;  // the axis of replicas; -1: none
   std::vector<PartChange> pairs_;
   SmallVec<Pending, 2> pending_, want_;
   ReshardStage stage_;
@@ -253,7 +259,7 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
     }
     for (PartChange& p : own) pairs.push_back(std::move(p));
   }
-  ReshardStage s = Resharder(std::move(pairs), from, to).run();
+  ReshardStage s = Resharder(std::move(pairs), from, to, replica_axis(mesh)).run();
   if (s.steps.empty()) return {};
   std::vector<ReshardStage> out;
   out.push_back(std::move(s));
@@ -281,6 +287,7 @@ double sent_bytes(Move move, double bytes, int64_t n) {
 
 MoveCost cost_of(const Mesh& mesh, const std::vector<ReshardStage>& stages, DType dtype) {
   MoveCost c;
+  const auto replica = static_cast<int8_t>(replica_axis(mesh));
   for (const ReshardStage& s : stages) {
     double bytes = static_cast<double>(itemsize(dtype));
     for (const SpecPart& p : s.parts) {
@@ -289,8 +296,10 @@ MoveCost cost_of(const Mesh& mesh, const std::vector<ReshardStage>& stages, DTyp
     }
     for (const ReshardStep& step : s.steps) {
       const int64_t n = mesh.parts(step.axes);
-      c.bytes += sent_bytes(step.move, bytes, n);
-      c.collectives += step.move != Move::kSlice && step.move != Move::kMakePending;
+      const bool exchanges = step.move != Move::kSlice && step.move != Move::kMakePending;
+      const bool possible = !exchanges || step.move == Move::kAllReduce || !step.axes.contains(replica);
+      c.bytes += sent_bytes(possible ? step.move : Move::kNever, bytes, n);
+      c.collectives += exchanges;
       if (step.move == Move::kAllGather) bytes *= static_cast<double>(n);
       if (step.move == Move::kSlice || step.move == Move::kReduceScatter) bytes /= static_cast<double>(n);
     }

@@ -1,10 +1,11 @@
-// Data parallelism (dp, fsdp): each rank gets a part of the batch, dim 0 of the arguments. An argument with another
+// Data parallelism (dp, fsdp, replica): each rank gets a part of the batch, dim 0 of the arguments. An argument with another
 // extent that does not divide over the ranks, such as weights of classes, is whole on each rank. Outside of experts, ep
 // is one more data dimension. sharded_state.cc decides which part of the state each rank keeps.
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "distributed/placement/replica.h"
 #include "distributed/strategies/strategy.h"
 #include "ops/core/core.h"
 
@@ -14,7 +15,7 @@ namespace {
 Axes batch_axes(const Mesh& mesh) {
   Axes batch;
   for (const Mesh::Dim& d : mesh.dims())
-    if (d.over.empty() && (d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
+    if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
       for (int8_t a : d.axes) batch.push_back(a);
   return batch;
 }
@@ -105,6 +106,10 @@ void annotate(StrategyContext& s) {
       axes.push_back(a);
       if (rows % s.mesh.parts(axes) != 0) axes.pop_back();
     }
+    WEFT_CHECK(replica_axis(s.mesh) < 0 || (axes.size() > 0 && axes[0] == replica_axis(s.mesh)), "mesh ",
+               s.mesh.to_string(), ": ", parts, " parts of a batch of ", all, " have ", rows,
+               " rows, which do not divide over replica; ",
+               nearest_multiples("parts", rows, s.mesh.find("replica")->size));
     if (axes.size() < batch.size())
       s.notes.push_back(str_cat(parts, " parts of a batch of ", all, ": ", rows, " rows do not divide over ",
                                 s.mesh.name(batch), " (", s.mesh.parts(batch),

@@ -15,7 +15,8 @@ constexpr const Strategy* kStrategies[] = {
     &tensor_parallel,    //
     &context_parallel,   //
     &pipeline_parallel,  // places nothing
-    &sharded_state,      // last: it shards over axes that a parameter does not use yet
+    &sharded_state,      // it shards over axes that a parameter does not use yet
+    &replica,            // places nothing; data_parallel splits the batch over it
 };
 
 void check_mesh(const Mesh& mesh, const std::vector<const Strategy*>& all) {

@@ -74,6 +74,6 @@ std::string nearest_multiples(const char* what, int64_t have, int64_t n);
 
 // The strategies of strategies.cc.
 extern const Strategy data_parallel, expert_parallel, tensor_parallel, context_parallel, pipeline_parallel,
-    sharded_state;
+    sharded_state, replica;
 
 }  // namespace weft::dist

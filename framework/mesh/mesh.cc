@@ -52,7 +52,8 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims, std::source_loc
     }
     WEFT_CHECK(is_name(d.name), "mesh: dimension name '", d.name, "' is not valid; need letters, as in dp2,tp4");
     WEFT_CHECK(d.name != "world", "mesh: 'world' means all ranks; give the dimension another name");
-    WEFT_CHECK(d.name != "replica", "mesh: dimension 'replica' is reserved for elastic training; use dp");
+    WEFT_CHECK(d.name != "replica" || (dims_.empty() && d.over.empty()),
+               "mesh: 'replica' is not the first dimension; need it there, as in replica2,fsdp2");
     WEFT_CHECK(count >= 1, "mesh: dimension '", d.name, "' has size ", count, "; need 1 or more");
     WEFT_CHECK(!find(d.name), "mesh: dimension '", d.name, "' is given twice");
     if (d.over.empty()) size *= count;
@@ -70,6 +71,8 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims, std::source_loc
       const Dim* d = find(name);
       WEFT_CHECK(d && d->over.empty(), "mesh: view '", v.name, "' lists '", name, "', but '", name,
                  "' is not a dimension of the mesh; add it, as in dp2,tp2,ep4(dp,tp)");
+      WEFT_CHECK(name != "replica", "mesh: view '", v.name,
+                 "' lists 'replica', which only splits the batch; need other dimensions");
       over.push_back(static_cast<size_t>(d - dims_.data()));
     }
     int left = v.size;
@@ -92,7 +95,9 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims, std::source_loc
     std::sort(cuts[i].begin(), cuts[i].end(), std::greater<>());
     int outer = dims_[i].size;
     auto add = [&](int n) {
-      for (int p : prime_factors(n)) {
+      // Nothing is split over a part of the replicas.
+      const bool whole = dims_[i].name == "replica" && n > 1;
+      for (int p : whole ? std::vector<int>{n} : prime_factors(n)) {
         dims_[i].axes.push_back(static_cast<int8_t>(axis_size_.size()));
         axis_size_.push_back(p);
       }

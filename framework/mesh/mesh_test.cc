@@ -45,6 +45,14 @@ TEST(Mesh, ViewsAreFoldedOverTheSameRanks) {
   EXPECT_EQ(Mesh::parse("dp6,ep2(dp)").group(3, "ep"), (std::vector<int>{2, 3}));
 }
 
+TEST(Mesh, ReplicasAreOneAxis) {
+  const Mesh m = Mesh::parse("replica6,dp4");
+  EXPECT_EQ(m.axes("replica").size(), 1);
+  EXPECT_EQ(m.name(m.axes("replica,dp")), "replica,dp");
+  EXPECT_EQ(m.group(1, "replica"), (std::vector<int>{1, 5, 9, 13, 17, 21}));
+  EXPECT_EQ(Mesh::parse("replica1,dp2").axes("replica").size(), 0);
+}
+
 TEST(Mesh, OfOneDeviceHasAName) {
   EXPECT_EQ(Mesh().to_string(), "one");
   EXPECT_TRUE(Mesh::parse("one") == Mesh());
@@ -62,8 +70,10 @@ TEST(Mesh, BadMeshesAreOneSentence) {
             std::string::npos);
   EXPECT_NE(error_of("dp6,ep4(dp)").find("dimension 'dp' of size 6 does not split into groups of 4"),
             std::string::npos);
-  EXPECT_EQ(error_of("dp2,replica2"), "mesh: dimension 'replica' is reserved for elastic training; use dp");
-  EXPECT_NE(error_of("replica2,ep2(replica)").find("'replica' is reserved"), std::string::npos);
+  EXPECT_EQ(error_of("dp2,replica2"),
+            "mesh: 'replica' is not the first dimension; need it there, as in replica2,fsdp2");
+  EXPECT_EQ(error_of("replica2,ep2(replica)"),
+            "mesh: view 'ep' lists 'replica', which only splits the batch; need other dimensions");
   EXPECT_NE(error_of("dp99999999999").find("more than"), std::string::npos);
   EXPECT_NE(error_of("dp2 tp2").find("need ','"), std::string::npos);
   EXPECT_EQ(error_of([] { Mesh::parse("dp2").axes("tp"); }), "mesh dp2 has no dimension 'tp'; it has dp");

@@ -51,6 +51,20 @@ TEST(Permute, LooksRandom) {
   EXPECT_LT(close, 20);
 }
 
+TEST(ShuffledLoader, ReadsARangeOfRows) {
+  ShuffledLoader whole(counting(1000), {.batch_size = 6, .seq_len = 4, .seed = 1}), part = whole;
+  for (int i = 0; i < 3; ++i) {
+    const Batch a = whole.next(), b = part.next(6, 2, 4);
+    EXPECT_EQ(part.position(), whole.position());
+    for (int64_t k = 0; k < 24; ++k) {
+      const bool read = k >= 8 && k < 16;
+      EXPECT_EQ(b.tokens[k], read ? a.tokens[k] : 0);
+      EXPECT_EQ(b.targets[k], read ? a.targets[k] : 0);
+    }
+  }
+  EXPECT_THAT(error_of([&] { part.next(6, 4, 7); }), HasSubstr("got rows 4 to 7 of 6"));
+}
+
 TEST(ShuffledLoader, TargetsFollowTokens) {
   ShuffledLoader l(counting(1000), {.batch_size = 4, .seq_len = 16, .seed = 1});
   for (int i = 0; i < 50; ++i) {

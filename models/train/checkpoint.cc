@@ -18,6 +18,7 @@ namespace weft::train {
 template <class V>
 void fields(V& v, TrainState& s) {
   v("step", s.step, io::kNotNegative), v("samples", s.samples, io::kNotNegative);
+  v("state_view", s.state_view, {.least = 0, .in = io::In::kIfSet});
   v("seed", s.seed), v("loss_scale", s.loss_scale, io::kPositive), v("good_steps", s.good_steps, io::kNotNegative);
   v("family", s.family), v("model", s.model), v("run", s.run), v("tensors", s.tensors, io::if_set(0));
 }
@@ -240,6 +241,14 @@ TrainState read_state(const std::string& folder) {
                   "; the file is damaged, or a later version wrote it");
   s.run = renamed(std::move(s.run), kMicrobatches[1], kMicrobatches[0]);
   return s;
+}
+
+std::string record_of(const TrainState& state) { return io::write_json(io::json_of(state)); }
+
+TrainState state_of(const std::string& record) {
+  TrainState state;
+  io::read_fields(state, io::parse_json(record, "the state of a replica"), "the state of a replica");
+  return state;
 }
 
 Origin read_origin(const std::string& folder) {

@@ -20,8 +20,9 @@ using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
 
 /// The state besides tensors that a run needs to resume exactly.
 struct TrainState {
-  int64_t step = 0;     // optimiser steps done
-  int64_t samples = 0;  // position of the data loader
+  int64_t step = 0;        // optimiser steps done
+  int64_t samples = 0;     // position of the data loader: the rows of all steps, of parts of live replicas too
+  int64_t state_view = 0;  // the view of replicas that made the last step (distributed/control/group/view.h); 0: none
   uint64_t seed = 0;
   double loss_scale = 1;                       // f16 only
   int64_t good_steps = 0;                      // f16 only: steps since the scale last changed
@@ -89,6 +90,11 @@ std::string state_path(const std::string& folder);
 /// state.json of a checkpoint folder; throws if it is damaged, naming file and field. The checksum is verified; older
 /// files have none.
 TrainState read_state(const std::string& folder);
+
+/// The fields of state.json on one line, and the state of such a line: for a replica that takes the state of another.
+/// Throws for other texts.
+std::string record_of(const TrainState& state);
+TrainState state_of(const std::string& record);
 
 /// origin.json of a checkpoint folder; one without source, if the folder has none. Throws as read_state().
 Origin read_origin(const std::string& folder);

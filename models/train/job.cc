@@ -57,7 +57,7 @@ static std::string identity_of_weights(const TrainOptions& o) {
 }
 
 void measure_before_ranks(const TrainOptions& o) {
-  const bool starts = o.ranks == "processes" && o.step.mesh.size() > 1 && !dist::started();
+  const bool starts = o.ranks == "processes" && o.step.mesh.size() > 1 && o.replay.empty() && !dist::started();
   if (!starts || o.metrics.empty() || !internal::keeps_rates()) return;
   if (parse_device(o.device).type != DeviceType::kCpu || !switch_value("WEFT_MACHINE").empty()) return;
   const std::optional<internal::KeptRates> kept = internal::kept_rates(threads_alone());
@@ -103,12 +103,13 @@ void announce_mfu(double flops_per_token, double rate) {
 
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& dir) {
   const int ranks = o.step.mesh.size();
-  const bool processes = o.ranks == "processes";
+  const bool processes = o.ranks == "processes" && o.replay.empty();
   const auto started = dist::started();
   if (started && o.restarts != 0)
     usage_error(str_cat("--restarts: got ", o.restarts, "; drop --restarts: ", started->text,
                         " and restarts the job itself; pass --resume"));
   if (started && started->processes > 1) {
+    check_flag("replay", o.replay.empty(), o.replay, str_cat("one process: ", started->text));
     check_flag("mesh", ranks > 1, "none", str_cat("a mesh with a rank for each process: ", started->text));
     check_flag("ranks", processes, str_cat("'", o.ranks, "'"), str_cat("processes: ", started->text));
     check_flag("mesh", ranks % started->processes == 0,

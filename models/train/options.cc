@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "distributed/overlap/arrange.h"
+#include "distributed/placement/replica.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
@@ -16,6 +17,7 @@
 #include "models/train/memory.h"
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
+#include "models/train/replay.h"
 #include "models/train/set_fields.h"
 #include "models/weights/load.h"
 
@@ -121,6 +123,9 @@ Flags train_flags(TrainOptions& o) {
       {"resume", &o.resume,
        "resume from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run, except "
        "--mesh and its flags, so any mesh can resume; given flags win"},
+      {"replay", &o.replay,
+       "make an elastic run again, to the bit, in one process with the replicas as threads: file with the journal of "
+       "its service; need the flags of that run, and another --checkpoint_dir"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
       {"log_dir", &o.log_dir, "folder for event files of TensorBoard with losses and rates"},
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
@@ -141,8 +146,8 @@ std::string flag_lines(TrainOptions o, const std::string& before) {
   for (size_t i = 0; i < flags.size(); ++i) {
     const std::string& name = flags[i].name;
     bool chosen_again = false;
-    for (const char* own : {"checkpoint_dir", "resume", "restarts", "memory_every", "memory_dir", "metrics", "log_dir",
-                            "profile_out", "save_plan"})
+    for (const char* own : {"checkpoint_dir", "resume", "replay", "restarts", "memory_every", "memory_dir", "metrics",
+                            "log_dir", "profile_out", "save_plan"})
       chosen_again |= name == own;
     const std::string text = flag_text(flags[i]);
     if (!chosen_again && !same_value(flags[i], plain[i]) && text.find('\n') == text.npos)
@@ -270,6 +275,16 @@ void settle_profile(Setup& p, const TrainOptions& o) {
   const std::string path = io::resolve_path(o.profile_out);
   check_flag("profile_out", !path.empty() && !io::is_folder(path) && io::is_folder(io::folder_of(path)),
              in_quotes(o.profile_out), "a file in a folder that exists");
+}
+
+// Settles --replay, and the rows of a replica.
+void settle_replay(Setup& p, const TrainOptions& o) {
+  p.rows = o.batch_size;
+  if (o.replay.empty()) return;
+  const int64_t replicas = dist::replica_count(o.step.mesh);
+  check_flag("replay", replicas > 1, o.replay, "--mesh of the elastic run, with a dimension replica");
+  p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
+  as_usage_error("--replay: ", [&] { p.replay = std::make_shared<const Replay>(io::resolve_path(o.replay)); });
 }
 
 // The steps of --checkpoint_every and --memory_every; -1: auto.
@@ -522,6 +537,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
              "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
   settle_mesh(p, o);
+  settle_replay(p, o);
   settle_profile(p, o);
   p.device = parse_device(o.device);
   check_flag("tf32", p.device.type == DeviceType::kCuda || !o.step.tf32, "true",

@@ -15,6 +15,8 @@ struct HfModel;
 
 namespace weft::train {
 
+class Replay;
+
 /// The options of a run. train_flags() binds each field to a flag; the values here are the flags' defaults.
 struct TrainOptions {
   std::string config;      // empty: the family's default
@@ -55,6 +57,7 @@ struct TrainOptions {
   std::string save_plan;
   std::string checkpoint_dir;
   bool resume = false;
+  std::string replay;  // journal of the service of replicas; empty: none
   std::string metrics;
   std::string log_dir;
   std::string profile_steps;  // "10-12": the first and the last step that are traced; empty: none
@@ -68,8 +71,8 @@ struct TrainOptions {
 Flags train_flags(TrainOptions& options);
 
 /// The flags of a run for --flagfile, a line each: the flags of the run that it resumes (`before`), and all flags with
-/// other values than their defaults. --checkpoint_dir, --resume, --restarts, --memory_every, --memory_dir and files
-/// that the run writes are left out: each run chooses them.
+/// other values than their defaults. --checkpoint_dir, --resume, --replay, --restarts, --memory_every, --memory_dir and
+/// files that the run writes are left out: each run chooses them.
 std::string flag_lines(TrainOptions options, const std::string& before);
 
 /// The flag that names the model: "hf", "init_from" or "config".
@@ -89,11 +92,13 @@ struct Setup {
   std::string tokenizer, pre;                  // for text::open_or_bytes()
   DType dtype = kFloat32;
   Device device;
-  int64_t checkpoint_every = 0;  // -1: auto
-  int64_t memory_every = 0;      // -1: auto
-  std::string dir;               // folder of checkpoints
-  std::string memory;            // folder of states in memory; empty: none
-  std::string resumed;           // the checkpoint to resume from; empty: none
+  int64_t checkpoint_every = 0;          // -1: auto
+  int64_t memory_every = 0;              // -1: auto
+  std::string dir;                       // folder of checkpoints
+  std::string memory;                    // folder of states in memory; empty: none
+  std::string resumed;                   // the checkpoint to resume from; empty: none
+  std::shared_ptr<const Replay> replay;  // null: none
+  int64_t rows = 0;                      // of the batch, of each replica with `replay`
   bool on_text = true;
   uint64_t saved_hash = 0;                      // hash of the plan in options.plan; 0: none
   int64_t profile_first = 0, profile_last = 0;  // from 1; 0: none

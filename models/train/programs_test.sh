@@ -277,9 +277,9 @@ expect 2 "does not divide over dp (8 ranks); the least that does is 8" "${on[@]}
 expect 2 \
   "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths that do are 15 and 18" \
   "${on[@]}" --mesh cp3
-expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, ep, tp, cp or pp" "${on[@]}" --mesh zz2
+expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, ep, tp, cp, pp or replica" "${on[@]}" --mesh zz2
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
-expect 2 "--mesh: mesh: dimension 'replica' is reserved for elastic training; use dp" "${on[@]}" --mesh replica2
+expect 2 "--mesh: mesh: 'replica' is not the first dimension; need it there, as in replica2,fsdp2" "${on[@]}" --mesh dp2,replica2
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
 expect 2 "--mesh dp2 does not work with --device cuda: meshes run on the CPU; drop one flag" "${on[@]}" --mesh dp2 \
   --device cuda

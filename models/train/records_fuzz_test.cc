@@ -139,6 +139,7 @@ TEST(RecordsFuzz, StatesOfCheckpoints) {
   io::make_folders(folder);
   const train::TrainState state{.step = 12,
                                 .samples = 48,
+                                .state_view = 2,
                                 .seed = 18446744073709551615u,
                                 .loss_scale = 65536,
                                 .good_steps = 7,
@@ -164,6 +165,16 @@ TEST(RecordsFuzz, StatesOfCheckpoints) {
                  .damage = [&](std::string& s, FuzzRandom& r) { testing::damage_text(s, r, words); },
                  .read = read,
                  .names = file.path()});
+  // A replica sends its state to another one.
+  testing::fuzz({.seeds = {train::record_of(state)},
+                 .damage = [&](std::string& s, FuzzRandom& r) { testing::damage_text(s, r, words); },
+                 .read =
+                     [](const std::string& text) {
+                       const train::TrainState s = train::state_of(text);
+                       EXPECT_EQ(train::record_of(train::state_of(train::record_of(s))), train::record_of(s));
+                       EXPECT_GE(s.state_view, 0);
+                     },
+                 .names = "the state of a replica"});
 }
 
 TEST(RecordsFuzz, Origins) {

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/gathered_trace.h"
 #include "distributed/launch/step.h"
+#include "distributed/placement/replica.h"
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/switches.h"
@@ -30,13 +34,15 @@
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/checkpoint_saver.h"
-#include "models/train/event_file.h"
+#include "models/train/evaluation.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
 #include "models/train/memory.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
+#include "models/train/replay.h"
 #include "models/train/state_check.h"
+#include "models/train/step_files.h"
 #include "models/weights/load.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -50,6 +56,8 @@ struct StepOut {
   Tensor loss, grad_norm, ok, aux, expert_counts, dropped;
 };
 
+using StepFn = std::function<StepOut(Tensor, Tensor)>;
+
 // On a GPU the host queues step t + 1 while step t runs, then reads the results of step t.
 constexpr size_t kLookahead = 1;
 
@@ -57,6 +65,7 @@ constexpr size_t kLookahead = 1;
 struct Flight {
   int64_t step = 0;
   double begin = 0, lr = 0;
+  dist::DataPart part;
   int64_t samples = 0;   // position of the loader after its batch
   bool show = false;     // its progress line is due
   bool collect = false;  // the ranks report their waiting times
@@ -107,29 +116,13 @@ class Trainer {
 
   int run() {
     restore();
+    if (setup_.replay) setup_.replay->check(state_, setup_.rows);
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
     announce();
-    MetricsFile no_metrics;
-    std::optional<MetricsFile> file;
-    if (!options_.metrics.empty() && dist::is_first())
-      file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.step : -1);
-    MetricsFile& metrics = file ? *file : no_metrics;
-    std::optional<EventFile> events;
-    if (!options_.log_dir.empty() && dist::is_first())
-      events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
-    if (!metrics.kept().empty())
-      std::printf("%s: the metrics of an earlier run are kept in %s\n",
-                  setup_.resumed.empty() ? "no checkpoint to resume from"
-                                         : "--metrics has no line up to the step of the checkpoint",
-                  metrics.kept().c_str());
-    const double rate = file ? rate_of_products(setup_.device, setup_.dtype, options_.resume) : 0;
-    const double flops_per_token = model_->flops_per_token(options_.seq_len);
-    if (file) announce_mfu(flops_per_token, rate);
+    StepFiles files(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
-    auto step =
-        dist::compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, options_.step);
     const bool moe = family_.has_experts;
 
     Progress progress(state_.step, options_.steps);
@@ -138,17 +131,17 @@ class Trainer {
                                      [&] { saver_.wait(progress); }};
     std::optional<StateCheck> check;
     if (checking.every > 0 && options_.step.mesh.size() <= 1) check.emplace(all_cells(), checking);
-    std::optional<RankMeter> meter;         // on a mesh
+    std::optional<RankMeter> meter;         // on a mesh whose ranks stay
     double finished = 0, last_seconds = 0;  // when the previous step was read, and how long it took
     int64_t queued = state_.step;
+    bool planned = false;  // the plan was reported
     // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
     const auto went_back = [&] {
       if (!check || check->passes(state_, [&](const std::string& text) { progress.note(text); })) return false;
       flights.clear();
       loader_->seek(state_.samples);
       queued = state_.step;
-      if (file) file.emplace(io::resolve_path(options_.metrics), state_.step);
-      if (events && meter) events.emplace(io::resolve_path(options_.log_dir), state_.step + 1);
+      files.go_back(state_.step, /*events=*/meter.has_value());
       return true;
     };
     // Reads the results of the oldest steps until only `left` steps are queued.
@@ -167,16 +160,18 @@ class Trainer {
           internal::fail(Code::kInternal,
                          str_cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
                                  std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
-                                 step.first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows),
+                                 step_of(f.part.live)
+                                     .first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows),
                                                       to_tensor(f.batch.targets, f.batch.rows))));
         }
         state_.step = f.step;
         state_.samples = f.samples;
+        state_.state_view = f.part.view;
         const double now = now_seconds();
         m.step_ms = (now - std::max(f.begin, finished)) * 1e3;
         finished = now;
-        m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
-        if (file && rate > 0) m.mfu = flops_per_token * m.tokens_per_s / rate;
+        const auto tokens = static_cast<double>(f.batch.rows * options_.seq_len);
+        m.tokens_per_s = tokens / (m.step_ms * 1e-3);
         m.moe = moe;
         if (moe) {
           m.aux_loss = got[3].item<double>();
@@ -184,11 +179,10 @@ class Trainer {
         }
         last_seconds = m.step_ms * 1e-3;
         if (meter) {
-          meter->count(last_seconds, static_cast<double>(options_.batch_size * options_.seq_len));
+          meter->count(last_seconds, tokens);
           if (f.collect) m.ranks = meter->last();
         }
-        metrics.write(m);
-        if (events) events->write(m);
+        files.write(m);
         if (f.show) progress.update(m);
       }
     };
@@ -210,11 +204,13 @@ class Trainer {
       Flight f{.step = queued + 1,
                .begin = now_seconds(),
                .lr = schedule.at(queued),
+               .part = part_at(queued),
                .show = next.show,
                .collect = next.collect};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
-        f.batch = loader_->next();
+        const int64_t rows = f.part.live * setup_.rows;
+        f.batch = loader_->next(rows, 0, rows);
       }
       f.samples = loader_->position();
       optimizer_->set_lr(f.lr);
@@ -222,14 +218,15 @@ class Trainer {
         // Released before the next step allocates its batch, which then reuses their memory.
         const Tensor tokens = to_tensor(f.batch.tokens, f.batch.rows),
                      targets = to_tensor(f.batch.targets, f.batch.rows);
-        if (options_.step.mesh.size() > 1 && !meter) {
+        Compiled<StepFn>& step = step_of(f.part.live);
+        if (options_.step.mesh.size() > 1 && !std::exchange(planned, true)) {
           const std::string measured = switch_value("WEFT_MACHINE");
           const flight::HostPhase phase(flight::Phase::kPlan);
           step.prepare(tokens, targets);
           dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
-          if (checking.every > 0) check.emplace(all_cells(), checking, &step.world(), &plan);
+          if (checking.every > 0 && !setup_.replay) check.emplace(all_cells(), checking, &step.world(), &plan);
           report_plan(plan);
-          meter.emplace(step.world());
+          if (!setup_.replay) meter.emplace(step.world());
         }
         if (meter) meter->begin();
         const StepOut out = step(tokens, targets);
@@ -251,8 +248,7 @@ class Trainer {
       if (queued < made || (checks && went_back())) continue;
       if (evaluates) {
         const double loss = evaluate();
-        metrics.write_eval(state_.step, loss);
-        if (events) events->scalar("eval/loss", loss, state_.step);
+        files.write_eval(state_.step, loss);
         progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
       if (next.saves)
@@ -356,6 +352,18 @@ class Trainer {
     std::fflush(stdout);
   }
 
+  // The parts of the data that a step takes. Without views, one part is the whole batch.
+  dist::DataPart part_at(int64_t step) const { return setup_.replay ? setup_.replay->at(step) : dist::DataPart(); }
+
+  // The compiled step for a number of live replicas.
+  Compiled<StepFn>& step_of(int64_t live) {
+    if (const auto at = steps_.find(live); at != steps_.end()) return at->second;
+    CompileOptions options = options_.step;
+    if (setup_.replay) options.mesh = with_replicas(options.mesh, live);
+    return steps_.emplace(live, dist::compile(StepFn([this](Tensor x, Tensor y) { return train_step(x, y); }), options))
+        .first->second;
+  }
+
   Tensor to_tensor(const std::vector<int32_t>& ids, int64_t rows) const {
     return Tensor::from_vector<int32_t>(ids, {rows, options_.seq_len}).to(setup_.device);
   }
@@ -391,33 +399,11 @@ class Trainer {
     return out;
   }
 
+  // On the mesh of one replica: all replicas make it, with equal bits.
   double evaluate() {
-    const flight::HostPhase phase(flight::Phase::kEvaluation);
-    if (!eval_) {
-      eval_loader_.emplace(split_.validation,
-                           data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed, "validation"});
-      CompileOptions options = options_.step;
-      options.forbid.clear();  // --forbid is for the training step only
-      eval_ = dist::compile(EvalFn([this](const Tensor& tokens, const Tensor& targets) {
-                              NoGrad guard;
-                              const int64_t parts = options_.microbatches;
-                              const nn::BatchShare share = nn::BatchShare::of(parts, targets);
-                              return accumulate(parts, std::pair{tokens, targets},
-                                                [&](Tensor x, Tensor y) { return model_->loss(x, y, share).ce; });
-                            }),
-                            options);
-    }
-    model_->eval();
-    const int64_t batches = std::min<int64_t>(eval_loader_->batches(), 8);
-    std::vector<HostRead> losses;
-    for (int64_t i = 0; i < batches; ++i) {
-      const data::Batch b = eval_loader_->batch(i);
-      losses.emplace_back(std::vector{(*eval_)(to_tensor(b.tokens, b.rows), to_tensor(b.targets, b.rows))});
-    }
-    double total = 0;
-    for (HostRead& loss : losses) total += loss.wait()[0].item<double>();
-    model_->train();
-    return total / static_cast<double>(batches);
+    if (!evaluation_)
+      evaluation_.emplace(*model_, split_.validation, options_, dist::replica_mesh(options_.step.mesh), setup_.device);
+    return evaluation_->loss();
   }
 
   NamedCells model_cells() const { return model_->named_cells(); }
@@ -557,10 +543,9 @@ class Trainer {
   std::vector<text::NamedFile> tokenizer_files_;  // for checkpoints
   data::TokenDataset::Split split_;
   std::optional<data::ShuffledLoader> loader_;
-  std::optional<data::SequentialLoader> eval_loader_;
   std::optional<optim::AdamW> optimizer_;
-  using EvalFn = std::function<Tensor(Tensor, Tensor)>;
-  std::optional<Compiled<EvalFn>> eval_;
+  std::map<int64_t, Compiled<StepFn>> steps_;  // key: live replicas
+  std::optional<Evaluation> evaluation_;
   std::vector<Parameter> parameters_;
   std::optional<optim::GradScaler> scaler_;  // f16 only
   Buffer healthy_;  // other types with lookahead: false after the first failed step; later steps do not commit

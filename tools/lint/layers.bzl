@@ -142,6 +142,8 @@ LAYERS = {
         planning = True,
         tests = ["distributed", "models/*"],
     ),
+    # Replicas that may die: their state and their data.
+    "distributed/replica": room(["distributed/launch"], wing = True, planning = True),
     "distributed/testing/*": room(["distributed/launch", "ops/testing"], wing = True, tests = [".", "distributed"]),
 
     # Collectives for programs written by hand.
@@ -168,7 +170,7 @@ LAYERS = {
     "models/train": room(
         [
             ".", "framework/cli", "models/data", "models/text", "models/text/template", "models/weights",
-            "distributed/launch",
+            "distributed/launch", "distributed/replica",
         ],
         wing = True,
         planning = True,

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "framework/ir/op_def.h"
+#include "ops/core/collectives/collective.h"
 #include "ops/core/functions/may_throw.h"
 
 namespace weft::internal {
@@ -13,11 +14,18 @@ bool is_derivative(const Node& n) { return n.backward && !n.op->is(kCustom); }
 
 }  // namespace
 
+bool ends_sum_over_replicas(const Graph& g, int32_t id) {
+  const Node& n = g.node(id);
+  const Node& c = n.op == &collective_wait_op ? g.node(n.inputs[0]) : n;
+  return c.op == (&c == &n ? &all_reduce_op : &all_reduce_start_op) && c.attrs.get<std::string>("axes") == "replica";
+}
+
 std::vector<bool> failing_nodes(const Graph& g) {
   std::vector<bool> failing(g.size());
   std::set<Value> checked;  // integers that a node has looked up
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
+    if (ends_sum_over_replicas(g, id)) failing[id] = true;
     if (!may_throw(n)) continue;
     bool all_checked = is_derivative(n);
     for (Value v : n.inputs)
@@ -37,11 +45,12 @@ std::vector<int32_t> writes_last(const Graph& g, const std::vector<int32_t>& ord
       std::find_if(order.rbegin(), std::make_reverse_iterator(first), [&](int32_t id) { return failing[id]; }).base();
   // Side effects keep their order.
   const auto stays = [&](int32_t id) { return g.node(id).op->is(kSideEffect) || g.node(id).op->is(kOrdered); };
-  if (first == last || std::any_of(first, last, stays)) return order;
+  const auto sums = [&](int32_t id) { return ends_sum_over_replicas(g, id); };
+  if (first == last || (std::any_of(first, last, stays) && !std::any_of(first, last, sums))) return order;
   std::vector<bool> needed(g.size());
   for (auto at = last; at != first;) {
     const int32_t id = *--at;
-    if (failing[id]) needed[id] = true;
+    if (failing[id] || stays(id)) needed[id] = true;
     if (!needed[id]) continue;
     for (Value v : g.node(id).inputs) needed[v.node] = true;
   }

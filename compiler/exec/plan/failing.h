@@ -7,8 +7,12 @@
 
 namespace weft::internal {
 
+/// Whether the node is the end of a sum over replicas that may die (distributed/launch/live_replicas.h).
+bool ends_sum_over_replicas(const Graph& g, int32_t id);
+
 /// For each node, in the order of the graph: whether its launch can throw for values that no earlier launch has
-/// checked. A derivative reads the indices of its op again, in the same ranges.
+/// checked. A derivative reads the indices of its op again, in the same ranges. The end of a sum over replicas counts
+/// as such a launch: if the sum fails, the step writes nothing.
 std::vector<bool> failing_nodes(const Graph& g);
 
 /// An order of the graph's nodes in which the nodes that compute new values of cells come after the nodes that can

@@ -229,7 +229,7 @@ std::vector<ReplicaView> changes_of(const GroupState& s) {
 }
 
 std::string title_of(const GroupState& s) {
-  return str_cat("weft journal of replicas 1, job '", s.config.job, "', ", s.config.replicas, " replicas");
+  return str_cat(kGroupTitle, ", job '", s.config.job, "', ", s.config.replicas, " replicas");
 }
 
 std::string commit(GroupState& s, const std::string& record) {

@@ -119,6 +119,8 @@ GroupStatus status_of(const GroupState& state, int64_t known);
 bool commit(GroupState& state, const ReplicaView& view);
 /// The views that turn a new state into this state, except the parts that a restart may lose.
 std::vector<ReplicaView> changes_of(const GroupState& state);
+/// The beginning of the titles of all journals of groups.
+inline constexpr const char* kGroupTitle = "weft journal of replicas 1";
 /// The title of the journal of this state.
 std::string title_of(const GroupState& state);
 /// Reads a record of the journal (record_of() a view) and commits it. Returns "", or why it does not fit.

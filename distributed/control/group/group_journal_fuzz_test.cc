@@ -58,9 +58,20 @@ TEST(GroupJournalFuzz, Files) {
   }
   const auto read = [&](const std::string& bytes) {
     io::write_file_atomic(path, bytes);
+    // A reader gets the same views, and leaves the file to the service.
+    GroupState seen = fresh;
+    std::string title, problem;
+    try {
+      title = read_journal(path, [&](const std::string& record) { return commit(seen, record); });
+    } catch (const Error& e) {
+      problem = e.what();
+    }
+    EXPECT_EQ(io::read_file(path), bytes);
     GroupState state = fresh;
     const Journal journal(path, title_of(state), [&](const std::string& record) { return commit(state, record); });
     EXPECT_LE(state.view.number, 5);
+    EXPECT_TRUE(problem.empty() ? title == title_of(fresh) && seen.view == state.view : state.view.number == 0)
+        << problem;
     ASSERT_EQ(journal.continued(), state.view.number != 0);
     if (state.view.number != 0) {
       EXPECT_EQ(state.view, some_views()[static_cast<size_t>(state.view.number - 1)]);

@@ -52,7 +52,30 @@ bool is_incomplete(const std::string& file, size_t at) {
   return file.size() - at - kHead <= size;
 }
 
+/// Commits the records from `at` on. Returns the end of the last complete record.
+size_t commit_records(const std::string& path, const std::string& file, size_t at, const Journal::Commit& commit) {
+  std::string bytes;
+  for (size_t begin = at; next_record(file, at, bytes); begin = at) {
+    const std::string problem = commit(bytes);
+    WEFT_CHECK_AS(kDataLoss, problem.empty(), "the journal ", one_line(path),
+                  " has a record that does not fit, at byte ", begin, ": ", problem);
+  }
+  WEFT_CHECK_AS(kDataLoss, is_incomplete(file, at), "the journal ", one_line(path), " is damaged at byte ", at,
+                "; need the file that the service wrote");
+  return at;
+}
+
 }  // namespace
+
+std::string read_journal(const std::string& path, const Journal::Commit& commit) {
+  const std::string file = io::read_file(path);
+  std::string title;
+  size_t at = 0;
+  WEFT_CHECK_AS(kDataLoss, next_record(file, at, title), "the file ", one_line(path),
+                " is no journal of a coordination service");
+  commit_records(path, file, at, commit);
+  return title;
+}
 
 Journal::Journal(const std::string& path, const std::string& title, const Commit& commit) : path_(path), title_(title) {
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -66,14 +89,9 @@ Journal::Journal(const std::string& path, const std::string& title, const Commit
     if (next_record(file, at, bytes)) {
       WEFT_CHECK_AS(kFailedPrecondition, bytes == title, "the journal ", one_line(path), " is '", one_line(bytes, 300),
                     "'; need '", one_line(title, 300), "'");
-      for (size_t begin = at; next_record(file, at, bytes); begin = at) {
-        const std::string problem = commit(bytes);
-        WEFT_CHECK_AS(kDataLoss, problem.empty(), "the journal ", one_line(path),
-                      " has a record that does not fit, at byte ", begin, ": ", problem);
-        continued_ = true;
-      }
-      WEFT_CHECK_AS(kDataLoss, is_incomplete(file, at), "the journal ", one_line(path), " is damaged at byte ", at,
-                    "; need the file that the service wrote");
+      const size_t begin = at;
+      at = commit_records(path, file, at, commit);
+      continued_ = at > begin;
     } else {
       WEFT_CHECK_AS(kDataLoss, file.size() < kHead + title.size(), "the journal ", one_line(path),
                     " is no journal of a coordination service; need another path");

@@ -39,4 +39,9 @@ class Journal {
   int64_t size_ = 0, next_size_ = int64_t{16} << 20;
 };
 
+/// Commits the records of a journal, which its service may be writing: an incomplete last record is left out. Returns
+/// the title. Changes nothing. Throws DataLoss, naming the file, if it is no journal, or damaged before its last
+/// record.
+std::string read_journal(const std::string& path, const Journal::Commit& commit);
+
 }  // namespace weft::control

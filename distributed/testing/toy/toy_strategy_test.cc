@@ -181,7 +181,7 @@ TEST(ToyStrategy, ForbidNamesItsSetting) {
 
 TEST(ToyStrategy, OptionsAreCheckedAndSaved) {
   EXPECT_EQ(error_of([] { plan_of({}); }),
-            "mesh time4: no strategy for dimension 'time'; need dp, fsdp, ep, tp, cp or pp");
+            "mesh time4: no strategy for dimension 'time'; need dp, fsdp, ep, tp, cp, pp or replica");
   EXPECT_EQ(error_of([] { plan_of(with("none")); }), "plan: time_sums is 'none'; need split or gather");
   Plan more = with("split");
   more.more.emplace_back("time_sum", "gather");

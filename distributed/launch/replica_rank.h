@@ -1,0 +1,50 @@
+// ReplicaRank: the part of a rank in the steps on live replicas (live_replicas.h): its sums over `replica`, and its vote.
+// No error of another replica is an error of these collectives.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "distributed/launch/live_replicas.h"
+#include "framework/dispatch/rank/rank.h"
+
+namespace weft::dist {
+
+class ReplicaRank {
+ public:
+  /// `speaks`: the rank is the first one of its process.
+  ReplicaRank(LiveReplicas& replicas, RankContext& rank, bool speaks);
+  ~ReplicaRank();
+  ReplicaRank(const ReplicaRank&) = delete;
+
+  /// Begins a step. `open`: the sites of the collectives that the step starts before its vote and waits for after it. If
+  /// the step is not committed, the rank waits for them in the vote, so that all communicators stay usable.
+  void begin(std::vector<uint64_t> open);
+  /// The communicator for sums over `replica`.
+  Communicator& sums() { return *sums_; }
+  /// The communicator of all ranks of the replica, `world`, whose barriers are votes.
+  Ref<Communicator> votes(Ref<Communicator> world);
+  /// Whether a step was not committed since the last call.
+  bool take_uncommitted() { return std::exchange(uncommitted_, false); }
+
+ private:
+  class Sums;
+  class Sum;
+  class Votes;
+  class Vote;
+  void fail(const std::string& cause);
+  std::optional<Error> vote(Communicator& world, Work::Deadline deadline);
+
+  LiveReplicas& replicas_;
+  RankContext& rank_;
+  const bool speaks_;
+  const Ref<Communicator> sums_;
+  Ref<Communicator> others_;  // the communicator of this view, since the first sum of the step
+  std::vector<uint64_t> open_;
+  bool has_sums_ = true;  // no sum of the step has failed
+  bool uncommitted_ = false;
+};
+
+}  // namespace weft::dist

@@ -1,0 +1,39 @@
+#include "distributed/placement/replica.h"
+
+#include "framework/base/error.h"
+
+namespace weft::dist {
+
+int replica_axis(const Mesh& mesh) {
+  const Mesh::Dim* d = mesh.find("replica");
+  return d && d->size > 1 ? d->axes[0] : -1;
+}
+
+int replica_count(const Mesh& mesh) {
+  const Mesh::Dim* d = mesh.find("replica");
+  return d ? d->size : 1;
+}
+
+Mesh replica_mesh(const Mesh& mesh) {
+  if (!mesh.find("replica")) return mesh;
+  std::vector<std::pair<std::string, int>> dims;
+  for (const Mesh::Dim& d : mesh.dims())
+    if (d.name != "replica") dims.emplace_back(d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"), d.size);
+  return Mesh(dims);
+}
+
+Spec spec_in_replica(const Mesh& mesh, const Spec& spec) {
+  const int replica = replica_axis(mesh);
+  if (replica < 0) return spec;
+  WEFT_BUG_IF(spec.splits(replica) || spec.is_pending(replica), "replica: ", to_string(mesh, spec));
+  // The axis is the first one.
+  Spec s = spec;
+  for (DimSpec& dim : s.dims)
+    for (Seg& seg : dim)
+      for (Axes* axes : {&seg.axes, &seg.experts})
+        for (int8_t& a : *axes) --a;
+  for (Pending& p : s.pending) --p.axis;
+  return s;
+}
+
+}  // namespace weft::dist

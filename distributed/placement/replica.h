@@ -1,0 +1,16 @@
+// The mesh dimension `replica`: the outermost one, and one axis. A replica has the ranks of the rest of the mesh.
+#pragma once
+#include "distributed/placement/spec.h"
+
+namespace weft::dist {
+
+/// The axis of `replica`; -1: the mesh has at most one replica.
+int replica_axis(const Mesh& mesh);
+/// The number of replicas.
+int replica_count(const Mesh& mesh);
+/// The mesh of one replica.
+Mesh replica_mesh(const Mesh& mesh);
+/// A spec that no dim and no pending sum of splits over `replica`, as a spec on the mesh of one replica.
+Spec spec_in_replica(const Mesh& mesh, const Spec& spec);
+
+}  // namespace weft::dist

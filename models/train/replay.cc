@@ -1,0 +1,48 @@
+#include "models/train/replay.h"
+
+#include <utility>
+
+#include "distributed/control/group/group.h"
+#include "distributed/control/service/journal.h"
+#include "framework/base/error.h"
+
+namespace weft::train {
+
+dist::Mesh with_replicas(const dist::Mesh& mesh, int64_t live) {
+  std::vector<std::pair<std::string, int>> dims;
+  for (const dist::Mesh::Dim& d : mesh.dims())
+    dims.emplace_back(d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"),
+                      d.name == "replica" ? static_cast<int>(live) : d.size);
+  return dist::Mesh(dims);
+}
+
+Replay::Replay(const std::string& path) : path_(path) {
+  std::vector<control::ReplicaView> views;
+  control::GroupState state;
+  const std::string title = control::read_journal(path, [&](const std::string& record) {
+    const std::string problem = control::commit(state, record);
+    if (problem.empty()) views.push_back(state.view);
+    return problem;
+  });
+  WEFT_CHECK(title.starts_with(control::kGroupTitle), path, ": is the journal of a job; need the journal of replicas");
+  WEFT_CHECK(!views.empty(), path, ": has no view: no replica has made a step");
+  history_ = control::history_of(views, views.back().number);
+}
+
+void Replay::check(const TrainState& state, int64_t rows) const {
+  const control::ReplicaView& first = history_[0];
+  WEFT_CHECK_AS(kFailedPrecondition, state.step >= first.start, "--replay: the views of ", path_, " begin at step ",
+                first.start, ", and this run at step ", state.step,
+                "; need --resume with a checkpoint of the elastic run from there");
+  if (state.step == first.start) return;
+  const int64_t made_by = at(state.step - 1).view;
+  WEFT_CHECK_AS(kFailedPrecondition, state.state_view == made_by, "--replay: the checkpoint of step ", state.step,
+                " is of view ", state.state_view, ", and the views of ", path_, " make this step in view ", made_by,
+                "; need a checkpoint of the elastic run that no later view has cancelled");
+  const int64_t samples = at(state.step).first * rows;
+  WEFT_CHECK_AS(kFailedPrecondition, first.start > 0 || state.samples == samples, "--replay: the checkpoint of step ",
+                state.step, " is at sample ", state.samples, ", and the views of ", path_, " at sample ", samples,
+                "; need the elastic run's --batch_size and --mesh");
+}
+
+}  // namespace weft::train
