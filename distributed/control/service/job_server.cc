@@ -1,311 +1,93 @@
+#include "distributed/control/service/job_server.h"
+
 #include "distributed/control/service/server.h"
-
-#include <arpa/inet.h>
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/server_posix.h>
-
-#include <algorithm>
-#include <deque>
-#include <map>
-#include <thread>
-
-#include "distributed/control/control.grpc.pb.h"
-#include "distributed/control/grpc_log.h"
-#include "distributed/control/service/journal.h"
-#include "distributed/control/service/listener.h"
 #include "distributed/control/service/state.h"
-#include "distributed/control/service/token.h"
-#include "framework/base/clock.h"
 #include "framework/base/error.h"
-#include "framework/base/mutex.h"
-#include "framework/base/one_line.h"
 #include "framework/io/checksum.h"
 
 namespace weft::control {
 namespace {
 
-constexpr int64_t kTickMs = 50;
-constexpr size_t kSpareStreams = 64;                // for members that reconnect
-constexpr size_t kMostOutgoing = size_t{64} << 20;  // limit of bytes for a member that does not read
-constexpr size_t kMostMemory = size_t{512} << 20;   // limit of gRPC's buffers
-
-/// One call of Talk. A gRPC operation uses the address of one of `tags` until it is complete.
-struct ServerStream {
-  enum ServerCall { kAccept, kRead, kWrite, kFinish };
-  struct Tag {
-    ServerStream* stream;
-    ServerCall kind;
-  };
-
-  explicit ServerStream(uint64_t n) : number(n) {}
-
-  const uint64_t number;
-  grpc::ServerContext context;
-  grpc::ServerAsyncReaderWriter<ServiceMessage, MemberMessage> io{&context};
-  Tag tags[4] = {{this, kAccept}, {this, kRead}, {this, kWrite}, {this, kFinish}};
-  MemberMessage incoming;
-  std::deque<ServiceMessage> outgoing;
-  size_t outgoing_bytes = 0;
-  int operations = 0;  // number of operations that are not complete
-  bool open = false, writing = false, finishing = false;
-};
-
-bool on_loopback(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
+ServiceConfig config_of(const JobServerOptions& o) {
+  ServiceConfig c;
+  WEFT_CHECK(o.size >= 1 && o.size <= c.limits.members, "coordination service: ", o.size, " ranks; need 1 to ",
+             c.limits.members);
+  WEFT_CHECK(o.epoch >= 1, "coordination service: epoch 0; need 1 or more");
+  WEFT_CHECK(o.job.size() <= c.limits.name_bytes, "coordination service: a job's name of ", o.job.size(),
+             " bytes; need at most ", c.limits.name_bytes);
+  c.job = o.job;
+  c.size = static_cast<uint32_t>(o.size);
+  c.host = o.host;
+  c.epoch = o.epoch;
+  c.silence_ms = o.silence_ms;
+  c.reconnect_ms = o.reconnect_ms;
+  c.restart_ms = o.restart_ms;
+  return c;
 }
+
+class JobLogic final : public ServiceLogic {
+ public:
+  explicit JobLogic(const ServiceConfig& c) : state(c) {}
+
+  LogicOutcome apply(const ServiceEvent& event) override {
+    Outcome out = control::apply(state, event);
+    LogicOutcome all{.replies = std::move(out.replies)};
+    if (!out.changes.empty()) all.records.push_back(record_of(out.changes));
+    return all;
+  }
+  std::string commit(const std::string& record) override { return control::commit(state, record); }
+  std::vector<std::string> changes() const override {
+    std::vector<std::string> records;
+    for (const Change& c : changes_of(state)) records.push_back(record_of({c}));
+    return records;
+  }
+  std::string title() const override { return title_of(state); }
+  void restart(int64_t now_ms) override { control::restart(state, now_ms); }
+  size_t connections() const override { return state.config.size; }
+  size_t message_bytes() const override { return state.config.limits.value_bytes + 4096; }
+
+  ServiceState state;
+};
 
 }  // namespace
 
-struct Server::Impl {
-  explicit Impl(const ServerOptions& o)
-      : options(o),
-        state(config_of(o)),
-        start_ns(internal::now_ns()),
-        listener(o.address, 2 * state.config.size + kSpareStreams) {
-    quiet_grpc();
-    if (!o.journal.empty()) {
-      journal = std::make_unique<Journal>(o.journal, title_of(state),
-                                          [this](const std::string& record) { return commit(state, record); });
-      if (journal->continued()) restart(state, 0);
-    }
-    build();
-    {
-      MutexLock lock(mutex);
-      accept_next();
-    }
-    thread = std::thread([this] { run(); });
-    listener.start([this](int fd) { grpc::AddInsecureChannelFromFd(server.get(), fd); });
-  }
+struct JobServer::Impl {
+  explicit Impl(const JobServerOptions& o)
+      : logic(new JobLogic(config_of(o))),
+        server({.address = o.address, .token = o.token, .journal = o.journal}, std::unique_ptr<ServiceLogic>(logic)) {}
 
-  ~Impl() {
-    listener.stop();
-    {
-      MutexLock lock(mutex);
-      stopping = true;
-    }
-    server->Shutdown(std::chrono::system_clock::now());  // gRPC accepts no other clock here; the deadline has passed
-    queue->Shutdown();
-    thread.join();
-    streams.clear();
-  }
-
-  static ServiceConfig config_of(const ServerOptions& o) {
-    ServiceConfig c;
-    WEFT_CHECK(o.size >= 1 && o.size <= c.limits.members, "coordination service: ", o.size, " ranks; need 1 to ",
-               c.limits.members);
-    WEFT_CHECK(o.epoch >= 1, "coordination service: epoch 0; need 1 or more");
-    WEFT_CHECK(o.job.size() <= c.limits.name_bytes, "coordination service: a job's name of ", o.job.size(),
-               " bytes; need at most ", c.limits.name_bytes);
-    WEFT_CHECK_AS(kPermissionDenied, !o.token.empty() || on_loopback(o.address),
-                  "coordination service: no token, and address ", one_line(o.address, 100),
-                  " can be reached from other hosts; need a token, or 127.0.0.1");
-    c.job = o.job;
-    c.size = static_cast<uint32_t>(o.size);
-    c.host = o.host;
-    c.epoch = o.epoch;
-    c.silence_ms = o.silence_ms;
-    c.reconnect_ms = o.reconnect_ms;
-    c.restart_ms = o.restart_ms;
-    return c;
-  }
-
-  void build() {
-    grpc::ServerBuilder b;
-    b.RegisterService(&service);
-    b.SetMaxReceiveMessageSize(static_cast<int>(state.config.limits.value_bytes) + 4096);
-    b.SetResourceQuota(grpc::ResourceQuota("coordination").Resize(kMostMemory));
-    b.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
-    b.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 5000);  // for strangers: members have a call
-    b.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-    b.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-    b.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-    b.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    b.AddChannelArgument(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    queue = b.AddCompletionQueue();
-    server = b.BuildAndStart();
-    WEFT_CHECK_AS(kUnavailable, server != nullptr, "coordination service: gRPC cannot start a server");
-  }
-
-  // ---- the thread ----
-  int64_t now_ms() const { return (internal::now_ns() - start_ns) / 1000000; }
-
-  void run() {
-    while (true) {
-      void* tag = nullptr;
-      bool ok = false;
-      const gpr_timespec deadline =
-          gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(kTickMs, GPR_TIMESPAN));
-      const auto got = queue->AsyncNext(&tag, &ok, deadline);
-      if (got == grpc::CompletionQueue::SHUTDOWN) break;
-      MutexLock lock(mutex);
-      if (got == grpc::CompletionQueue::GOT_EVENT) complete(*static_cast<ServerStream::Tag*>(tag), ok);
-      if (const int64_t now = now_ms(); now - ticked_ms >= kTickMs) {
-        ticked_ms = now;
-        handle({.kind = ServiceEvent::ServiceEventKind::kTick, .now_ms = now});
-      }
-    }
-  }
-
-  /// Here and below, the caller holds `mutex`.
-  void accept_next() {
-    if (stopping) return;
-    const uint64_t n = ++last_stream;
-    ServerStream& s = *(streams[n] = std::make_unique<ServerStream>(n));
-    ++s.operations;
-    service.RequestTalk(&s.context, &s.io, queue.get(), queue.get(), &s.tags[ServerStream::kAccept]);
-  }
-
-  void complete(const ServerStream::Tag& tag, bool ok) {
-    ServerStream& s = *tag.stream;
-    --s.operations;
-    switch (tag.kind) {
-      case ServerStream::kAccept:
-        accept_next();
-        if (ok) accepted(s);
-        break;
-      case ServerStream::kRead:
-        if (ok) {
-          handle({.kind = ServiceEvent::ServiceEventKind::kMessage,
-                  .now_ms = now_ms(),
-                  .connection = s.number,
-                  .message = s.incoming});
-          read(s);
-        } else {
-          close(s);
-        }
-        break;
-      case ServerStream::kWrite:
-        s.writing = false;
-        s.outgoing_bytes -= s.outgoing.front().ByteSizeLong();
-        s.outgoing.pop_front();
-        if (!ok) close(s);
-        write(s);
-        break;
-      case ServerStream::kFinish:
-        break;
-    }
-    if (s.operations == 0) streams.erase(s.number);
-  }
-
-  void accepted(ServerStream& s) {
-    if (stopping) return;
-    const auto& metadata = s.context.client_metadata();
-    const auto at = metadata.find(kTokenKey);
-    const std::string_view given =
-        at == metadata.end() ? std::string_view() : std::string_view(at->second.data(), at->second.size());
-    if (!options.token.empty() && !same_token(given, options.token)) {
-      ++refused;
-      return finish(s, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the token is not the job's token"));
-    }
-    if (open_streams >= state.config.size + kSpareStreams)
-      return finish(s, grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"));
-    s.open = true;
-    ++open_streams;
-    read(s);
-  }
-
-  void read(ServerStream& s) {
-    if (stopping || !s.open) return;
-    ++s.operations;
-    s.io.Read(&s.incoming, &s.tags[ServerStream::kRead]);
-  }
-
-  void write(ServerStream& s) {
-    if (stopping || !s.open || s.writing || s.outgoing.empty()) return;
-    s.writing = true;
-    ++s.operations;
-    s.io.Write(s.outgoing.front(), &s.tags[ServerStream::kWrite]);
-  }
-
-  void finish(ServerStream& s, const grpc::Status& status) {
-    if (stopping || s.finishing) return;
-    s.finishing = true;
-    ++s.operations;
-    s.io.Finish(status, &s.tags[ServerStream::kFinish]);
-  }
-
-  void close(ServerStream& s) {
-    if (!s.open) return;
-    s.open = false;
-    --open_streams;
-    s.context.TryCancel();  // completes the pending operations
-    finish(s, grpc::Status::CANCELLED);
-    if (!stopping)
-      handle({.kind = ServiceEvent::ServiceEventKind::kClosed, .now_ms = now_ms(), .connection = s.number});
-  }
-
-  void handle(const ServiceEvent& event) {
-    if (stopping) return;
-    Outcome out = apply(state, event);
-    if (journal && !out.changes.empty()) {
-      journal->append(record_of(out.changes));
-      if (journal->is_long()) {
-        std::vector<std::string> records;
-        for (const Change& c : changes_of(state)) records.push_back(record_of({c}));
-        journal->rewrite(records);
-      }
-    }
-    std::vector<ServerStream*> full;
-    for (Addressed& r : out.replies) {
-      const auto at = streams.find(r.connection);
-      if (at == streams.end() || !at->second->open) continue;
-      ServerStream& s = *at->second;
-      s.outgoing_bytes += r.message.ByteSizeLong();
-      s.outgoing.push_back(std::move(r.message));
-      if (s.outgoing_bytes > kMostOutgoing) full.push_back(&s);
-      write(s);
-    }
-    for (ServerStream* s : full) close(*s);
-  }
-
-  const ServerOptions options;
-  mutable Mutex mutex;
-  ServiceState state;
-  const int64_t start_ns;
-  std::unique_ptr<Journal> journal;
-  Coordination::AsyncService service;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue;
-  std::unique_ptr<grpc::Server> server;
-  Listener listener;
-  std::map<uint64_t, std::unique_ptr<ServerStream>> streams;
-  uint64_t last_stream = 0, open_streams = 0, refused = 0;
-  bool stopping = false;
-  int64_t ticked_ms = 0;
-  std::thread thread;
+  JobLogic* const logic;  // the server owns it
+  Server server;
 };
 
-Server::Server(const ServerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
-Server::~Server() = default;
+JobServer::JobServer(const JobServerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+JobServer::~JobServer() = default;
 
-int Server::port() const { return impl_->listener.port(); }
+int JobServer::port() const { return impl_->server.port(); }
+std::string JobServer::address() const { return impl_->server.address(); }
 
-std::string Server::address() const {
-  const std::string& a = impl_->options.address;
-  return str_cat(a.substr(0, a.rfind(':')), ":", impl_->listener.port());
-}
-
-void Server::report_death(int64_t rank, const std::string& text) {
-  MutexLock lock(impl_->mutex);
-  ServiceEvent e{.kind = ServiceEvent::ServiceEventKind::kDeath, .now_ms = impl_->now_ms()};
+void JobServer::report_death(int64_t rank, const std::string& text) {
+  ServiceEvent e{.kind = ServiceEvent::ServiceEventKind::kDeath, .now_ms = 0};
   e.death.set_rank(static_cast<uint32_t>(rank));
-  e.death.set_text(text.substr(0, impl_->state.config.limits.text_bytes));
-  impl_->handle(e);
+  e.death.set_text(text.substr(0, ServiceLimits().text_bytes));
+  impl_->server.handle(e);
 }
 
-ServerStatus Server::status() const {
-  MutexLock lock(impl_->mutex);
-  const ServiceState& s = impl_->state;
-  ServerStatus out{.epoch = s.epoch, .stage = static_cast<ServerStatus::Stage>(s.stage)};
-  for (const auto& [rank, m] : s.members) out.members += !m.left;
-  out.keys = static_cast<int64_t>(s.keys.size());
-  out.connections = static_cast<int64_t>(impl_->open_streams);
-  out.refused = static_cast<int64_t>(impl_->refused);
-  out.cause = s.end.cause().text();
-  Changes all;
-  for (const Change& c : changes_of(s)) *all.add_changes() = c;
-  out.fingerprint = io::checksum(all.SerializeAsString());
+JobServerStatus JobServer::status() const {
+  JobServerStatus out{};
+  impl_->server.look([&] {
+    const ServiceState& s = impl_->logic->state;
+    out.epoch = s.epoch;
+    out.stage = static_cast<JobServerStatus::Stage>(s.stage);
+    for (const auto& [rank, m] : s.members) out.members += !m.left;
+    out.keys = static_cast<int64_t>(s.keys.size());
+    out.connections = impl_->server.connections();
+    out.refused = impl_->server.refused();
+    out.cause = s.end.cause().text();
+    Changes all;
+    for (const Change& c : changes_of(s)) *all.add_changes() = c;
+    out.fingerprint = io::checksum(all.SerializeAsString());
+  });
   return out;
 }
 

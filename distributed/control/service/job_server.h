@@ -1,21 +1,12 @@
-// The coordination service of a job on gRPC: connections, and the journal, for the logic of state.h.
-//
-// It listens on loopback unless another address is given. It reads nothing from a connection before the token. The
-// token is not encrypted: an untrusted network needs its own protection. The size and number of messages and the number
-// of connections are bounded: it accepts 1000 connections per second.
-//
-// It has two threads of its own. gRPC starts a few more when a process makes its first server or client, and may keep
-// them. After that, the process must not fork without an immediate exec. So a launcher forks its ranks before it makes
-// the service.
+// The coordination service of a job: the logic of state.h on a server (server.h).
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 namespace weft::control {
 
-struct ServerOptions {
+struct JobServerOptions {
   std::string address = "127.0.0.1:0";  // port 0: any free one
   /// May be empty only on loopback; then every user of this host can connect.
   std::string token;
@@ -31,7 +22,7 @@ struct ServerOptions {
 };
 
 /// The state of the service, for reports and tests.
-struct ServerStatus {
+struct JobServerStatus {
   uint64_t epoch;
   enum class Stage { kJoining, kRunning, kEnded } stage;
   int64_t members;  // members that have joined and not left
@@ -42,20 +33,20 @@ struct ServerStatus {
   uint64_t fingerprint;  // hash of the state that survives a restart
 };
 
-class Server {
+class JobServer {
  public:
-  /// Starts the service. Throws if the address is in use or does not belong to this host.
-  explicit Server(const ServerOptions& options);
+  /// Starts the service. Throws as Server does.
+  explicit JobServer(const JobServerOptions& options);
   /// Closes all connections. Members see that the service is away; the job does not end.
-  ~Server();
-  Server(const Server&) = delete;
+  ~JobServer();
+  JobServer(const JobServer&) = delete;
 
   /// "127.0.0.1:43210".
   std::string address() const;
   int port() const;
   /// Ends the epoch, if it has not ended, because a rank died; `text` describes the death.
   void report_death(int64_t rank, const std::string& text);
-  ServerStatus status() const;
+  JobServerStatus status() const;
 
  private:
   struct Impl;
