@@ -142,6 +142,8 @@ LAYERS = {
         planning = True,
         tests = ["distributed", "models/*"],
     ),
+    # A replica of a job in its group of replicas.
+    "distributed/replica": room(["distributed/launch"], wing = True, planning = True),
     "distributed/testing/*": room(["distributed/launch", "ops/testing"], wing = True, tests = [".", "distributed"]),
 
     # Collectives for programs written by hand.
