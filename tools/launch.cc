@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   return weft::run_program(own, argv,
                            "Runs a program once for each rank of a job on this host: launch [flags] PROGRAM ARGUMENTS. "
                            "The programs //models "
-                           "join the job; with --restarts, give them --resume. With --serve ADDRESS: the service of "
-                           "replicas, each of which is a job of its own.",
+                           "join the job; with --restarts, give them --resume. --serve ADDRESS is the service of "
+                           "replicas; each replica is a job of its own.",
                            flags, body);
 }

@@ -1,5 +1,5 @@
-// The connection of a member to its service (server.h), over gRPC: it connects again after each end. One thread calls the
-// member, and needs no lock that a computation holds.
+// The connection of a member to its service (server.h), over gRPC: it connects again after each end. One thread calls
+// the member, and needs no lock that a computation holds.
 //
 // gRPC starts threads when a process makes its first client or server, and may keep them. After that, the process must
 // not fork without an immediate exec. Destroy the talker before main returns.

@@ -9,6 +9,7 @@
 //   vote  At the commit point all ranks of the replica agree on whether each of them has all sums. Rank 0 calls vote(),
 //         and all ranks get its result. No rank has written a cell before, and each holds its sums. So a step in doubt
 //         stays in the ranks that wait for vote(), which may last until the next view decides on it.
+// Each replica passes the whole batch of the view, the parts of all replicas by place, as each process of a job does.
 // A committed step goes on to its writes. Otherwise the call of the step throws Uncommitted.
 #pragma once
 #include <cstdint>
@@ -28,7 +29,7 @@ class LiveReplicas {
  public:
   virtual ~LiveReplicas() = default;
 
-  /// The number of live replicas. A step runs if its mesh has this number: replica_count.
+  /// The number of live replicas. A step runs if its mesh has this number.
   virtual int count() const = 0;
   /// The place of this replica among them, from 0: its coordinate along `replica`.
   virtual int place() const = 0;

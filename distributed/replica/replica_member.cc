@@ -80,8 +80,8 @@ struct ReplicaMember::Impl {
     closed.notify_all();
   }
 
-  /// The leader learns from the service that a view is over, and the other processes learn it from the store of the job:
-  /// their ranks may wait for a replica that is stopped.
+  /// The leader learns from the service that a view is over, and the other processes learn it from the store of the
+  /// job: their ranks may wait for a replica that is stopped.
   void pass_closes_on() {
     for (int64_t done = 0; !stopping;) {
       const int64_t number = leads() ? closed.load() : groups.view();

@@ -55,17 +55,18 @@ class ReplicaMember final : public LiveReplicas {
   ~ReplicaMember() override;
   ReplicaMember(const ReplicaMember&) = delete;
 
-  /// Whether the next step can run: false at first, and when a view is over. It changes in vote() and in decided() alone.
+  /// Whether the next step can run: false at first, and when a view is over. It changes in vote() and in decided()
+  /// alone.
   bool has_view() const;
-  /// Waits for the next view with this replica, and forms its groups. With a view, returns it at once. Throws if the
-  /// service refuses this replica, and at the deadline.
+  /// Waits for the next view with this replica, and forms its groups. If it has a view, returns it at once. Throws if
+  /// the service refuses this replica, and at the deadline.
   const LiveView& next_view();
   const LiveView& live() const;
   /// Ends the healing of this replica, before its first step in the view. Returns whether the new state counts.
   /// Otherwise, as after an error (`good` is false), the view is over for this replica, and it keeps its earlier state.
   bool healed(bool good);
-  /// The last step is committed, and its checkpoint is written: other replicas may end without it. Then next_view() waits until all replicas have committed it, or gives a view in which
-  /// another replica needs this one.
+  /// The last step is committed, and its checkpoint is written: other replicas may end without it. Then next_view()
+  /// waits until all replicas have committed it, or gives a view in which another replica needs this one.
   void finish();
   /// This replica leaves its group after the step in hand, which all commit. The next view has ended for it.
   void leave();
@@ -74,7 +75,8 @@ class ReplicaMember final : public LiveReplicas {
   int64_t step() const;
   /// The view of the state, for its checkpoint.
   int64_t state_view() const;
-  /// The largest number that a process of any replica gave to set_note() before the latest committed step; equal in all.
+  /// The largest number that a process of any replica gave to set_note() before the latest committed step; equal in
+  /// all.
   int64_t group_note() const;
   /// Sets note(): a number below 2^31. Any thread may call it, and so may a handler of signals.
   void set_note(int64_t note);

@@ -1,5 +1,5 @@
-// The groups of a view: for each rank of this process, the communicator with the equal ranks of the other live replicas,
-// and in the process of rank 0 the communicator of the leaders.
+// The groups of a view: for each rank of this process, the communicator with the equal ranks of the other live
+// replicas, and in the process of rank 0 the communicator of the leaders.
 //
 // After a death the survivors form groups on the connections that they have. If a process is new, or the same replicas
 // have failed before, all connect anew: over shared memory if they are on one host, else over TCP.
@@ -41,8 +41,8 @@ class ViewGroups {
   ~ViewGroups();
   ViewGroups(const ViewGroups&) = delete;
 
-  /// Forms the groups of a view, in which this replica is at `place`. Drops the groups before. Throws if another process
-  /// fails, at the deadline, or after close().
+  /// Forms the groups of a view, in which this replica is at `place`. Drops the groups before. Throws if another
+  /// process fails, at the deadline, or after close().
   void form(const control::ReplicaView& view, int place, const ViewExchange& exchange);
   /// All collectives of the view `number` and of earlier ones fail with this cause, also while form() runs. Any thread
   /// may call it.

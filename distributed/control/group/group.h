@@ -12,13 +12,13 @@
 //   top + 1  if all members with the state are at step `top` and have its sums: a dead member may have committed this
 //            step, and each of these members can;
 //   top      otherwise: if a member committed step top - 1, all members had the sums of that step.
-// The next view contains these members, then joiners by name, `replicas` in all: further joiners wait. A process without
-// the state of the start heals. If no member with the state is left, the view starts from the state of the latest view
-// and step. A process has kept this state, or has a checkpoint of it.
+// The next view contains these members, then joiners by name, `replicas` in all: further joiners wait. A process
+// without the state of the start heals. If no member with the state is left, the view starts from the state of the
+// latest view and step. A process has kept this state, or has a checkpoint of it.
 //
-// A member that has committed the last step reports that it has finished, and waits: another member may be in doubt about
-// this step. The next view then ends the run. All processes that took part in the run end. A later process can continue
-// the run if it has the state of this step.
+// A member that has committed the last step reports that it has finished, and waits: another member may be in doubt
+// about this step. The next view then ends the run. All processes that took part in the run end. A later process can
+// continue the run if it has the state of this step.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,8 +1,8 @@
 // The service of replicas: the logic of group.h on a server (service/server.h). It may end and start again at any time:
 // it continues from its journal, and steps go on meanwhile. Its journal is the history of the run.
 //
-// The members of a view also exchange addresses through it, in rounds: each gives a value, and all get the values of all
-// members. A restart loses these values. Members that connect again give them again.
+// The members of a view also exchange addresses through it, in rounds: each gives a value, and all get the values of
+// all members. A restart loses these values. Members that connect again give them again.
 #pragma once
 #include <cstdint>
 #include <memory>

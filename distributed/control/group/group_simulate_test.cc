@@ -484,8 +484,8 @@ class GroupSimulation {
         fail("I2: two members are two steps apart");
   }
 
-  /// Whether the run has ended after the last step, and so have all live replicas. A process that was started after that,
-  /// with the last checkpoint, waits.
+  /// Whether the run has ended after the last step, and so have all live replicas. A process that was started after
+  /// that, with the last checkpoint, waits.
   bool done() const {
     return ended_ && std::ranges::all_of(replicas_, [&](const auto& r) {
              return r->dead || (r->m.stage == MemberStage::kJoining && r->m.step == steps_);

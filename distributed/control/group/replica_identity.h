@@ -17,8 +17,8 @@ struct ReplicaIdentity {
   int64_t incarnation = 0;  // REPLICA_INCARNATION; 0: it is not set
 };
 
-/// Null if REPLICAS is not set. The first call takes the token out of the environment. Throws InvalidArgument if REPLICAS
-/// is set, and no name is, or a value is wrong.
+/// Null if REPLICAS is not set. The first call takes the token out of the environment. Throws InvalidArgument if
+/// REPLICAS is set, and no name is, or a value is wrong.
 std::optional<ReplicaIdentity> replica_identity();
 /// A new incarnation, from the clock of this host: microseconds.
 int64_t new_incarnation();

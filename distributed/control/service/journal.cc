@@ -17,8 +17,8 @@
 namespace weft::control {
 namespace {
 
-// A record consists of a size, a checksum of the size, a checksum of the bytes, and `size` bytes. The first record is the
-// title.
+// A record consists of a size, a checksum of the size, a checksum of the bytes, and `size` bytes. The first record is
+// the title.
 constexpr size_t kHead = 16;
 
 uint32_t check_of(uint32_t size) {

@@ -1,6 +1,6 @@
-// The logic of a service, as the server (server.h) runs it: a state, and functions of this state and of events. It has no
-// clock, socket or thread. The services are the coordination service of a job (job_server.h) and the service of replicas
-// (group/group_server.h).
+// The logic of a service, as the server (server.h) runs it: a state, and functions of this state and of events. It has
+// no clock, socket or thread. The services are the coordination service of a job (job_server.h) and the service of
+// replicas (group/group_server.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
