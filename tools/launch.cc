@@ -1,8 +1,11 @@
-// launch: runs a program once for each rank of a job on this host.
+// launch: runs a program once for each rank of a job on this host, or serves replicas.
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
+#include "distributed/control/group/group_server.h"
 #include "distributed/control/identity.h"
+#include "distributed/control/service/token.h"
 #include "distributed/launch/launcher.h"
 #include "framework/base/str_cat.h"
 #include "framework/cli/cli.h"
@@ -22,18 +25,47 @@ int own_arguments(int argc, char** argv) {
   return std::min(n, argc);
 }
 
+// The service of replicas, until a signal. It can be killed and started again at any time.
+int serve(const weft::control::GroupServerOptions& options) {
+  weft::watch_interrupts();
+  const weft::control::GroupServer server(options);
+  weft::write_output(
+      weft::str_cat("service of replicas at ", server.address(), ", view ", server.status().view.number, "\n"));
+  while (!weft::interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  return weft::interrupted_code();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  int64_t processes = 0, restarts = 0;
+  int64_t processes = 0, restarts = 0, replicas = 1, replicas_min = 1;
+  std::string address, token_file;
+  weft::File journal{.use = weft::File::Use::kWrite};
   const weft::Flags flags{
       {"nproc", &processes, "processes, each one rank; 0: one for each core", {0, 4096}},
       {"restarts", &restarts, "how often the job is started again after a failure", {0, 1000}},
+      {"serve", &address, "runs no program, but the service of replicas at this address, host:port"},
+      {"journal", &journal, "with --serve: the file of its views; it continues from this file"},
+      {"replicas", &replicas, "with --serve: replicas that train together; further ones wait", {1, 4096}},
+      {"replicas_min", &replicas_min, "with --serve: replicas without which the others wait", {1, 4096}},
+      {"token_file", &token_file, "with --serve: a file with the token; otherwise REPLICAS_TOKEN has the token"},
   };
   const int own = own_arguments(argc, argv);
   std::vector<std::string> command(argv + own, argv + argc);
   if (!command.empty() && command[0] == "--") command.erase(command.begin());
   const auto body = [&] {
+    if (!address.empty()) {
+      weft::check_flag("serve", command.empty(), command.empty() ? "" : "the program " + command[0],
+                       "no program: start the replicas apart, with REPLICAS=ADDRESS");
+      weft::check_flag("replicas_min", replicas_min <= replicas, weft::str_cat(replicas_min),
+                       weft::str_cat("at most ", replicas, ", the value of --replicas"));
+      const std::string token = weft::control::take_token("REPLICAS_TOKEN");
+      return serve({.address = address,
+                    .token = token_file.empty() ? token : weft::control::token_of_file(token_file),
+                    .journal = journal.path,
+                    .replicas = replicas,
+                    .replicas_min = replicas_min});
+    }
     if (command.empty())
       weft::usage_error("no program; need a program after the flags: launch --nproc 4 PROGRAM ARGUMENTS");
     // Each process would start its own job.
@@ -57,6 +89,7 @@ int main(int argc, char** argv) {
   return weft::run_program(own, argv,
                            "Runs a program once for each rank of a job on this host: launch [flags] PROGRAM ARGUMENTS. "
                            "The programs //models "
-                           "join the job; with --restarts, give them --resume.",
+                           "join the job; with --restarts, give them --resume. --serve ADDRESS is the service of "
+                           "replicas; each replica is a job of its own.",
                            flags, body);
 }

@@ -1,31 +1,23 @@
 #include "distributed/control/client.h"
 
-#include <grpcpp/grpcpp.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <map>
-#include <thread>
 
-#include "distributed/control/control.grpc.pb.h"
-#include "distributed/control/grpc_log.h"
 #include "distributed/control/service/check.h"
 #include "distributed/control/service/state.h"
 #include "distributed/control/session.h"
+#include "distributed/control/talker.h"
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/base/one_line.h"
 
 namespace weft::control {
 namespace {
-
-constexpr int64_t kTickMs = 50;
-constexpr int64_t kReconnectMs = 50;
-constexpr int kMostMessage = 16 << 20;
 
 int64_t ms_of(Deadline t) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(t.time_since_epoch()).count();
@@ -72,24 +64,11 @@ Ending ending_of(const End& e) {
 
 [[noreturn]] void fail(const Failure& f) { internal::fail(static_cast<Code>(f.code()), f.text()); }
 
-/// One call of Talk.
-struct ClientStream {
-  enum ClientCall { kStart, kRead, kWrite, kFinish };
-  grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<MemberMessage, ServiceMessage>> io;
-  ServiceMessage incoming;
-  std::deque<MemberMessage> outgoing;
-  grpc::Status status;
-  int operations = 0;  // number of operations that are not complete
-  bool open = false, writing = false, finishing = false;
-};
-
-void* tag_of(ClientStream::ClientCall kind) { return reinterpret_cast<void*>(static_cast<intptr_t>(kind) + 1); }
-
 }  // namespace
 
-struct Client::Impl {
-  explicit Impl(const ClientOptions& o) : options(o), session(config_of(o)) {
+struct Client::Impl final : TalkUser {
+  explicit Impl(const ClientOptions& o)
+      : options(o), session(config_of(o)), talker(o.address, o.token, *this), mutex(talker.mutex()) {
     MemberMessage probe;  // finds here the errors that the service would report
     probe.set_incarnation(1);
     probe.set_sequence(1);
@@ -105,137 +84,23 @@ struct Client::Impl {
     }
     const std::string problem = problem_of(probe, ServiceLimits());
     WEFT_CHECK(problem.empty(), "coordination client: ", problem);
-    WEFT_CHECK(o.address.rfind(':') != std::string::npos, "coordination client: address '", one_line(o.address, 100),
-               "'; need host:port");
-    quiet_grpc();
-    grpc::ChannelArguments a;
-    a.SetMaxReceiveMessageSize(kMostMessage);
-    a.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    a.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-    a.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-    a.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 2000);
-    a.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
-    a.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    a.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    a.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each client has a separate connection
-    stub = Coordination::NewStub(grpc::CreateCustomChannel(o.address, grpc::InsecureChannelCredentials(), a));
-    thread = std::thread([this] { run(); });
+    talker.start();
   }
 
-  ~Impl() {
-    {
-      MutexLock lock(mutex);
-      stopping = true;
-      if (stream) stream->context.TryCancel();
-    }
-    thread.join();
-  }
-
-  // ---- the thread ----
-  void run() {
-    int64_t ticked_ms = 0, tried_ms = 0;
-    while (true) {
-      void* tag = nullptr;
-      bool ok = false;
-      const gpr_timespec deadline =
-          gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(kTickMs, GPR_TIMESPAN));
-      const auto got = queue.AsyncNext(&tag, &ok, deadline);
-      std::function<void()> call;
-      {
-        MutexLock lock(mutex);
-        const int64_t now = now_ms();
-        if (got == grpc::CompletionQueue::GOT_EVENT)
-          complete(static_cast<ClientStream::ClientCall>(reinterpret_cast<intptr_t>(tag) - 1), ok, now);
-        if (stopping && !stream) break;
-        if (!stopping && !stream && !session.end() && !session.left() && now - tried_ms >= kReconnectMs) {
-          tried_ms = now;
-          connect();
-        }
-        if (now - ticked_ms >= kTickMs) {
-          ticked_ms = now;
-          session.progress(step.load(), options.phase ? options.phase() : "");
-          Session::SessionOutput out;
-          session.tick(now, out);
-          pass_on(out);
-        }
-        call = end_call();
-      }
-      if (call) call();
-    }
-    queue.Shutdown();
-    void* tag;
-    bool ok;
-    while (queue.Next(&tag, &ok)) {
-    }
-  }
-
-  /// Here and below, the caller holds `mutex`.
-  std::function<void()> end_call() {
-    if (!on_end || !session.end() || session.end()->finished()) return nullptr;
-    auto call = [fn = std::move(on_end), e = ending_of(*session.end())] { fn(e); };
-    on_end = nullptr;
-    return call;
-  }
-
-  void connect() {
-    stream = std::make_unique<ClientStream>();
-    if (!options.token.empty()) stream->context.AddMetadata(kTokenKey, options.token);
-    stream->io = stub->PrepareAsyncTalk(&stream->context, &queue);
-    ++stream->operations;
-    stream->io->StartCall(tag_of(ClientStream::kStart));
-  }
-
-  void complete(ClientStream::ClientCall kind, bool ok, int64_t now) {
-    ClientStream& s = *stream;
-    --s.operations;
+  // ---- the talker ----
+  bool wants_connection() const override { return !session.end() && !session.left(); }
+  void connected(int64_t now) override {
     Session::SessionOutput out;
-    switch (kind) {
-      case ClientStream::kStart:
-        if (ok && !stopping) {
-          s.open = true;
-          session.connected(now, out);
-          read();
-        } else {
-          finish();
-        }
-        break;
-      case ClientStream::kRead:
-        if (ok) {
-          session.received(now, s.incoming, out);
-          read();
-        } else {
-          finish();
-        }
-        break;
-      case ClientStream::kWrite:
-        s.writing = false;
-        s.outgoing.pop_front();
-        if (!ok) finish();
-        break;
-      case ClientStream::kFinish:
-        if (s.status.error_code() == grpc::StatusCode::UNAUTHENTICATED) refused(now, out);
-        break;
-    }
-    if (s.operations == 0) stream.reset();
+    session.connected(now, out);
     pass_on(out);
   }
-
-  void read() {
-    ++stream->operations;
-    stream->io->Read(&stream->incoming, tag_of(ClientStream::kRead));
+  void closed() override { session.closed(); }
+  void received(int64_t now, const ServiceMessage& message) override {
+    Session::SessionOutput out;
+    session.received(now, message, out);
+    pass_on(out);
   }
-
-  void finish() {
-    ClientStream& s = *stream;
-    if (s.open) session.closed();
-    s.open = false;
-    if (s.finishing) return;
-    s.finishing = true;
-    ++s.operations;
-    s.io->Finish(&s.status, tag_of(ClientStream::kFinish));
-  }
-
-  void refused(int64_t now, Session::SessionOutput& out) {
+  void refused(int64_t now) override {
     ServiceMessage m;
     m.set_incarnation(session.config().incarnation);
     m.mutable_failure()->set_code(static_cast<uint32_t>(Code::kPermissionDenied));
@@ -243,19 +108,28 @@ struct Client::Impl {
                                           ", pid ", session.config().pid,
                                           ") has another token than the coordination service at ",
                                           one_line(options.address, 100), "; need the token of the job on all ranks"));
-    session.received(now, m, out);
+    received(now, m);
+  }
+  void tick(int64_t now) override {
+    session.progress(step.load(), options.phase ? options.phase() : "");
+    Session::SessionOutput out;
+    session.tick(now, out);
+    pass_on(out);
+  }
+  void after() override {
+    std::function<void()> call;
+    {
+      MutexLock lock(mutex);
+      if (!on_end || !session.end() || session.end()->finished()) return;
+      call = [fn = std::move(on_end), e = ending_of(*session.end())] { fn(e); };
+      on_end = nullptr;
+    }
+    call();
   }
 
-  /// Sends messages and wakes all waiting threads.
+  /// Sends messages and wakes all waiting threads. The caller holds `mutex`.
   void pass_on(Session::SessionOutput& out) {
-    if (stream && stream->open) {
-      for (MemberMessage& m : out.messages) stream->outgoing.push_back(std::move(m));
-      if (!stream->writing && !stream->outgoing.empty()) {
-        stream->writing = true;
-        ++stream->operations;
-        stream->io->Write(stream->outgoing.front(), tag_of(ClientStream::kWrite));
-      }
-    }
+    for (MemberMessage& m : out.messages) talker.send(std::move(m));
     for (Answer& a : out.answers) answers[a.sequence] = std::move(a);
     changed.notify_all();
   }
@@ -285,18 +159,14 @@ struct Client::Impl {
   }
 
   const ClientOptions options;
-  mutable Mutex mutex;
   std::condition_variable changed;
   Session session;
   std::map<uint64_t, Answer> answers;  // answers that are not fetched yet
   std::vector<PeerRank> peers;
   std::function<void(const Ending&)> on_end;
   std::atomic<uint64_t> step{0};
-  grpc::CompletionQueue queue;
-  std::unique_ptr<Coordination::Stub> stub;
-  std::unique_ptr<ClientStream> stream;
-  bool stopping = false;
-  std::thread thread;
+  Talker talker;
+  Mutex& mutex;
 };
 
 Client::Client(const ClientOptions& options) : impl_(std::make_unique<Impl>(options)) {}

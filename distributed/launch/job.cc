@@ -20,7 +20,7 @@
 #include "distributed/control/address.h"
 #include "distributed/control/client.h"
 #include "distributed/control/identity.h"
-#include "distributed/control/service/server.h"
+#include "distributed/control/service/job_server.h"
 #include "distributed/control/service/token.h"
 #include "distributed/launch/launcher.h"
 #include "distributed/launch/processes.h"
@@ -147,9 +147,9 @@ void share_cores(const Identity& id) {
       static_cast<int>(std::max<int64_t>(1, cores * (id.local_rank + 1) / all - cores * id.local_rank / all)));
 }
 
-std::unique_ptr<control::Server> start_service(const control::ServerOptions& o) {
+std::unique_ptr<control::JobServer> start_service(const control::JobServerOptions& o) {
   try {
-    return std::make_unique<control::Server>(o);
+    return std::make_unique<control::JobServer>(o);
   } catch (const Error& e) {
     if (std::string_view(e.what()).find(std::strerror(EADDRINUSE)) == std::string_view::npos) throw;
     throw Error(e.code(),
@@ -164,7 +164,7 @@ constexpr std::chrono::seconds kToTell(3);        // time limit to report a fail
 // Whether the coordination service knows of this process: it learns of the failure by other means.
 std::atomic<bool> known{false};
 
-std::unique_ptr<control::Server> start_service(const Identity& id, const std::string& secret) {
+std::unique_ptr<control::JobServer> start_service(const Identity& id, const std::string& secret) {
   // The host's own name may resolve to loopback here, or may not be known yet, as in a starting pod.
   const std::string host = id.service_host();
   const std::string own = !id.one_host() && !control::is_reachable(host) ? "" : host;
@@ -186,7 +186,7 @@ void tell_before_join(Code code, const std::string& text) {
     const Identity id = control::identity_of(control::environment());
     if (id.world == 1 || !id.store.empty()) return;
     const std::string& secret = token();
-    std::unique_ptr<control::Server> server;
+    std::unique_ptr<control::JobServer> server;
     std::string address = control::with_port(id.service_host(), id.port);
     if (id.rank == 0) {
       server = start_service(id, secret);
@@ -323,15 +323,15 @@ struct Job::Member {
   // Waits while others may still use the service, or must learn why the job has ended; stopped processes never will.
   void await_end() {
     const auto over = [&] {
-      const control::ServerStatus s = server->status();
-      return s.stage == control::ServerStatus::Stage::kEnded && s.connections <= 1;
+      const control::JobServerStatus s = server->status();
+      return s.stage == control::JobServerStatus::Stage::kEnded && s.connections <= 1;
     };
     for (int i = 0; server && i < (failed ? 60 : 200) && !over(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  std::unique_ptr<FolderStore> folder;      // the store of a job that our launcher started
-  std::unique_ptr<control::Server> server;  // only in the process of rank 0
+  std::unique_ptr<FolderStore> folder;         // the store of a job that our launcher started
+  std::unique_ptr<control::JobServer> server;  // only in the process of rank 0
   std::unique_ptr<control::Client> client;
   bool joined = false, failed = false;
   const int exceptions = std::uncaught_exceptions();

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -20,6 +21,8 @@
 #include <utility>
 
 #include "distributed/comm/store.h"
+#include "distributed/control/group/group_client.h"
+#include "distributed/control/group/replica_identity.h"
 #include "distributed/control/service/token.h"
 #include "distributed/launch/flight_folder.h"
 #include "distributed/launch/locked_folder.h"
@@ -160,6 +163,7 @@ class Launcher {
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, std::to_string(options_.processes));
     set("JOB_STORE", store_.path());
     set("JOB_TOKEN", token_);
+    if (std::getenv("REPLICAS")) set(control::kIncarnationVariable, str_cat(incarnation_));
     set(kMemoryVariable, restarts_.memory());
     if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());
     set(kFailureReport, report_path(rank));
@@ -249,7 +253,8 @@ class Launcher {
         }
         p.status = status;
         p.ended = Clock::now();
-        kill(-p.pid, SIGKILL);                   // the children of the process
+        kill(-p.pid, SIGKILL);  // the children of the process
+        if (p.failed()) tell_replicas();
         if (p.failed() && restart_follows(p)) {  // the reports of the others do not matter
           restarts_after_ = &p;
           failure_ = terminated_ = Clock::now();
@@ -262,6 +267,23 @@ class Launcher {
     if (!running() && quiet_++ > 10)
       for (Process& p : processes_)
         for (OutputPipe& s : p.streams) end(p, s);
+  }
+
+  // If this job is a replica: reports to the service of replicas that it has died, so that the other replicas need not
+  // wait for its connection. A process of its own does it, because this process may fork again and so may not have the
+  // threads of gRPC.
+  void tell_replicas() {
+    if (std::exchange(told_, true) || !std::getenv("REPLICAS")) return;
+    const pid_t child = fork();
+    if (child > 0) waitpid(child, nullptr, 0);
+    if (child != 0) return;
+    if (fork() != 0) _exit(0);  // nobody waits for the process that reports
+    try {
+      const control::ReplicaIdentity id = control::replica_identity().value();
+      control::report_death_of_replica(id.address, id.token, id.name, incarnation_);
+    } catch (const std::exception&) {  // the processes report a wrong variable
+    }
+    _exit(0);
   }
 
   // Whether a restart follows the signal that ended a process. An error that a process has reported would come again.
@@ -496,6 +518,7 @@ class Launcher {
   const int64_t kills_;
   const LockedFolder store_ = store_folder();
   const std::string token_ = control::make_token();
+  const int64_t incarnation_ = control::new_incarnation();
   FlightFolder flight_;
   Watch watch_{flight_};
   std::optional<diagnose::Diagnosis> diagnosis_;
@@ -507,6 +530,7 @@ class Launcher {
   const OutputFile outputs_[2] = {OutputFile(STDOUT_FILENO), OutputFile(STDERR_FILENO)};
   const Process* restarts_after_ = nullptr;  // a signal has ended it, and a restart follows
   bool asked_ = false, again_ = false, reader_stuck_ = false;
+  bool told_ = false;  // the service of replicas has been told of a death
   int quiet_ = 0;
 };
 

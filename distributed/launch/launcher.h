@@ -40,6 +40,9 @@ struct Launched {
 /// the signal, the step from which the job goes on, and the number of restarts that are left. No restart follows a
 /// signal that asks processes to end, or an error that a process has reported, unless `restarts` says so.
 ///
+/// If REPLICAS is set, the job is a replica (distributed/control/group/replica_identity.h): the processes get a
+/// REPLICA_INCARNATION, and when one fails, the service of replicas learns it at once.
+///
 /// Call it before this process has threads. Throws if a process cannot be started.
 Launched launch(const LaunchOptions& options);
 

@@ -142,7 +142,7 @@ LAYERS = {
         planning = True,
         tests = ["distributed", "models/*"],
     ),
-    # Replicas that may die: their state and their data.
+    # Replicas that may die: a replica in its group, its state and its data.
     "distributed/replica": room(["distributed/launch"], wing = True, planning = True),
     "distributed/testing/*": room(["distributed/launch", "ops/testing"], wing = True, tests = [".", "distributed"]),
 

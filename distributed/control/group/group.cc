@@ -75,11 +75,18 @@ class GroupTransition {
   bool is_member(const std::string& name, const ReplicaRecord& r) const {
     return find(s_.view, name, r.incarnation) != nullptr;
   }
+  /// Whether a report can be true: a member has the state of the view, unless it must heal first.
+  bool is_possible(const ReplicaStatus& status) const {
+    const ViewMember* self = find(s_.view, status.name, status.incarnation);
+    if (!self || status.stand != Stand::kReports || status.view != s_.view.number) return true;
+    return status.state_view == s_.view.number ? status.step >= s_.view.start : self->heals;
+  }
   /// Why a process must end; "" if it need not.
   std::string refusal_of(const ReplicaStatus& status) const {
-    if (status.name.empty() || status.name.size() > kReplicaNameBytes || status.incarnation < 1 || status.step < 0 ||
-        status.step >= kMostSteps || status.state_view < 0 || status.state_view >= kMostSteps ||
-        status.facts.size() > kReplicaFactsBytes)
+    if (status.name.empty() || status.name.size() > kReplicaNameBytes || status.incarnation < 1 ||
+        status.incarnation > kMostIncarnation || status.step < 0 || status.step >= kMostSteps ||
+        status.state_view < 0 || status.state_view >= kMostSteps || status.facts.size() > kReplicaFactsBytes ||
+        !is_possible(status))
       return str_cat("the service of replicas got a damaged status of ", name_of(status),
                      "; need equal versions of Weft");
     if (status.view > s_.view.number)
@@ -106,7 +113,10 @@ class GroupTransition {
 
   void status(uint64_t connection, const ReplicaStatus& status) {
     if (const std::string refusal = refusal_of(status); !refusal.empty()) {
-      out_.replies.emplace_back(connection, GroupStatus{.refused = refusal});
+      const auto later = s_.replicas.find(status.name);
+      const bool is_later = later != s_.replicas.end() && later->second.incarnation > status.incarnation;
+      out_.replies.emplace_back(
+          connection, GroupStatus{.refused = refusal, .incarnation = is_later ? later->second.incarnation : 0});
       return;
     }
     answered_ = connection;
@@ -163,6 +173,9 @@ class GroupTransition {
     const bool all =
         std::ranges::all_of(holders, [&](const ReplicaRecord* r) { return r->status.step == top && r->status.sums; });
     const int64_t start = top + all;
+    ended_ = std::ranges::any_of(holders,
+                                 [&](const ReplicaRecord* r) { return r->status.finished && r->status.step == top; });
+    if (ended_) others.clear();
     make_view(holders, others, {s_.view.number, start}, [&](const ReplicaStatus& s) {
       return s.state_view == s_.view.number && (s.step == start || (s.step + 1 == start && s.sums));
     });
@@ -173,28 +186,58 @@ class GroupTransition {
   void begin(const Records& processes, int64_t gather_from_ms) {
     if (processes.empty()) return;
     s_.gather_from_ms = gather_from_ms < 0 ? s_.now_ms : gather_from_ms;
-    const bool complete = static_cast<int64_t>(processes.size()) >= s_.config.replicas;
-    if (!complete && s_.now_ms - s_.gather_from_ms < s_.config.gather_ms) return;
+    const bool in_time = s_.now_ms - s_.gather_from_ms < s_.config.gather_ms;
+    // A member may have the state of the view until its replica has started again, and so may earlier members.
+    const bool complete =
+        static_cast<int64_t>(processes.size()) >= s_.config.replicas &&
+        std::ranges::all_of(s_.view.members, [&](const ViewMember& m) {
+          return std::ranges::any_of(processes, [&](const ReplicaRecord* r) { return r->status.name == m.name; });
+        });
     StateId latest{-1, -1};
     for (const ReplicaRecord* r : processes) latest = std::max(latest, {r->status.state_view, r->status.step});
-    make_view(processes, {}, latest, [&](const ReplicaStatus& s) { return StateId{s.state_view, s.step} == latest; });
+    if (s_.view.ended && latest < StateId{s_.view.after, s_.view.start}) {
+      if (!in_time)
+        refuse(processes, str_cat("the run has ended at step ", s_.view.start,
+                                  ", and no replica has this state; need a "
+                                  "replica that resumes from its checkpoint, or another journal for a new run"));
+      return;
+    }
+    if (in_time && !complete) return;
+    const auto has_state = [&](const ReplicaStatus& s) { return StateId{s.state_view, s.step} == latest; };
+    Records first, then;
+    for (const ReplicaRecord* r : processes) (has_state(r->status) ? first : then).push_back(r);
+    make_view(first, then, latest, has_state);
   }
 
   template <class HasState>
   void make_view(const Records& first, const Records& then, const StateId& from, const HasState& has_state) {
-    if (static_cast<int64_t>(first.size() + then.size()) < s_.config.replicas_min) return;
+    if (!ended_ && static_cast<int64_t>(first.size() + then.size()) < s_.config.replicas_min) return;
     const auto [after, start] = from;
-    ReplicaView next{.number = std::max(s_.view.number, after) + 1, .start = start, .after = after};
+    ReplicaView next{.number = std::max(s_.view.number, after) + 1, .start = start, .after = after, .ended = ended_};
     next.facts = s_.view.number == 0 ? first[0]->status.facts : s_.view.facts;
-    for (const Records& records : {first, then})
-      for (const ReplicaRecord* r : records)
+    Records records = first;
+    records.insert(records.end(), then.begin(), then.end());
+    for (const ReplicaRecord* r : records)
+      if (static_cast<int64_t>(next.members.size()) < s_.config.replicas)
         next.members.push_back({r->status.name, r->incarnation, !has_state(r->status)});
-    if (commit(s_, next)) out_.views.push_back(std::move(next));
+    if (const std::string problem = problem_of(s_.view, next); !problem.empty())
+      return refuse(records, str_cat("the service of replicas cannot make the next view, because ", problem));
+    commit(s_, next);
+    out_.views.push_back(std::move(next));
+  }
+
+  /// Ends processes: they are gone.
+  void refuse(const Records& processes, const std::string& text) {
+    for (const ReplicaRecord* r : processes) {
+      if (r->connection != 0) out_.replies.emplace_back(r->connection, GroupStatus{.refused = text});
+      s_.replicas.at(r->status.name).gone = true;
+    }
   }
 
   GroupState& s_;
   GroupOutcome out_;
   uint64_t answered_ = 0;  // the connection of the event's status, which gets a reply
+  bool ended_ = false;     // the next view ends the run
 };
 
 }  // namespace
@@ -204,11 +247,13 @@ GroupOutcome apply(GroupState& state, const GroupEvent& event) { return GroupTra
 GroupStatus status_of(const GroupState& s, int64_t known) {
   GroupStatus g{.number = s.view.number};
   if (known < s.view.number) g.view = s.view;
+  if (s.view.ended) return g;
   for (const ViewMember& m : s.view.members) {
     const ReplicaRecord* r = present(s, m);
     g.report_wanted |= !r || r->status.stand == Stand::kReports;
   }
-  for (const auto& [name, r] : s.replicas) g.stop_wanted |= joins(r);
+  const bool has_room = static_cast<int64_t>(s.view.members.size()) < s.config.replicas;
+  for (const auto& [name, r] : s.replicas) g.stop_wanted |= has_room && joins(r);
   return g;
 }
 
@@ -234,7 +279,10 @@ std::string title_of(const GroupState& s) {
 
 std::string commit(GroupState& s, const std::string& record) {
   try {
-    (void)commit(s, view_of(record, s.view));
+    const ReplicaView view = view_of(record, s.view);
+    if (static_cast<int64_t>(view.members.size()) > s.config.replicas)
+      return str_cat("view ", view.number, " has ", view.members.size(), " members; need at most ", s.config.replicas);
+    commit(s, view);
     return "";
   } catch (const Error& e) {
     return e.what();

@@ -12,9 +12,13 @@
 //   top + 1  if all members with the state are at step `top` and have its sums: a dead member may have committed this
 //            step, and each of these members can;
 //   top      otherwise: if a member committed step top - 1, all members had the sums of that step.
-// The next view contains these members, then joiners by name. A process without the state of the start heals. If no
-// member with the state is left, the view starts from the state of the latest view and step. A process has kept this
-// state, or has a checkpoint of it.
+// The next view contains these members, then joiners by name, `replicas` in all: further joiners wait. A process
+// without the state of the start heals. If no member with the state is left, the view starts from the state of the
+// latest view and step. A process has kept this state, or has a checkpoint of it.
+//
+// A member that has committed the last step reports that it has finished, and waits: another member may be in doubt
+// about this step. The next view then ends the run. All processes that took part in the run end. A later process can
+// continue the run if it has the state of this step.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -28,7 +32,7 @@ namespace weft::control {
 
 struct GroupConfig {
   std::string job = {};
-  int64_t replicas = 1;      // the size of the mesh dimension
+  int64_t replicas = 1;      // the size of the mesh dimension: a view has at most this number of members
   int64_t replicas_min = 1;  // the group waits for this number of replicas
   /// A process without a status for this time is gone.
   int64_t silence_ms = 2000;
@@ -36,8 +40,8 @@ struct GroupConfig {
   int64_t reconnect_ms = 400;
   /// Time for members to connect after a restart of the service.
   int64_t restart_ms = 5000;
-  /// The time that a group waits for `replicas` processes if no member has the state. A process with a kept state must
-  /// return in this time, or its steps may be cancelled.
+  /// The time that a group waits for `replicas` processes, and all replicas of its view, if no member has the state. A
+  /// process with a kept state must return in this time, or its steps may be cancelled.
   int64_t gather_ms = 5000;
   /// If the service itself did not run for this time, the gap does not count as silence.
   int64_t stall_ms = 500;
@@ -58,6 +62,7 @@ struct ReplicaStatus {
   int64_t state_view = 0;  // the view of its state, in memory or in a checkpoint; 0: the state is new
   int64_t step = 0;        // the first step that its state has not committed
   bool sums = false;       // it has all sums of this step
+  bool finished = false;   // this step is not to be made: the run ends before it
   std::string facts = {};  // ReplicaView::facts; empty unless it joins
 
   bool operator==(const ReplicaStatus&) const = default;
@@ -70,6 +75,7 @@ struct GroupStatus {
   bool report_wanted = false;  // the members must report: one of them is gone or has reported
   bool stop_wanted = false;    // the members must set their stop bits: a process waits to join
   std::string refused = {};    // why the process must end; "": it need not
+  int64_t incarnation = 0;     // if it is refused because of a later incarnation of its replica: this incarnation
 };
 
 /// A process that the service has heard of.

@@ -111,6 +111,7 @@ TEST(Group, JoinersFollowTheMembersAndHeal) {
   EXPECT_EQ(g.text(), "2 from 4: a c b+");
   other.join("b", {.incarnation = 2, .state_view = 1, .step = 4});
   EXPECT_EQ(other.text(), "2 from 4: a c b");  // the checkpoint is the state
+  g.state.config.replicas = 4;
   const GroupStatus reply = g.join("d");
   EXPECT_TRUE(reply.stop_wanted);
   EXPECT_EQ(reply.number, 2);
@@ -145,6 +146,69 @@ TEST(Group, TheTimeToGatherBeginsAgain) {
   EXPECT_EQ(g.state.view.number, 1);  // another member may still come back
   g.pass(5100, {"e", "f", "g"});
   EXPECT_EQ(g.text(), "2 from 0: e f g");
+}
+
+TEST(Group, SparesWait) {
+  Group g({.replicas = 2});
+  g.join("a");
+  g.join("z", {.state_view = 3, .step = 40});  // a checkpoint
+  EXPECT_EQ(g.text(), "4 from 40: z a+");
+  g.join("c");
+  EXPECT_FALSE(status_of(g.state, 4).stop_wanted);
+  g.report("a", 41, false);
+  g.report("z", 41, false);
+  EXPECT_EQ(g.text(), "5 from 41: z a");
+  g.join("c");
+  apply(g.state, {.kind = GroupEvent::Kind::kDeath, .now_ms = g.now, .status = {.name = "z", .incarnation = 1}});
+  g.report("a", 42, false);
+  EXPECT_EQ(g.text(), "6 from 42: a c+");
+}
+
+TEST(Group, TheRunEndsWhenAMemberHasFinished) {
+  Group g = three();
+  const auto finish = [&](const char* name) {
+    const int64_t view = g.state.view.number;
+    g.send(name, Stand::kReports, {.view = view, .state_view = view, .step = 10, .finished = true});
+  };
+  finish("a");
+  EXPECT_TRUE(status_of(g.state, 1).report_wanted);
+  g.report("b", 9, true);  // its last ack failed
+  g.join("d");
+  finish("c");
+  EXPECT_EQ(g.text(), "2 from 10: a b c");
+  EXPECT_TRUE(g.state.view.ended);
+  EXPECT_FALSE(status_of(g.state, 2).report_wanted || status_of(g.state, 2).stop_wanted);
+  EXPECT_TRUE(g.send("d", Stand::kJoins).view.ended);
+  for (const char* name : {"a", "b", "c"}) g.send(name, Stand::kLeaves, {.view = 2});
+  // A late replica cannot make the last steps again alone. One with the state at the end can continue the run.
+  Group other = g;
+  g.join("d", {.incarnation = 2, .state_view = 1, .step = 8});
+  GroupStatus last;
+  for (int i = 0; i < 60 && last.refused.empty(); ++i) {
+    g.now += 100;
+    last = g.join("d", {.incarnation = 2, .state_view = 1, .step = 8});
+  }
+  EXPECT_EQ(last.refused,
+            "the run has ended at step 10, and no replica has this state; need a replica that resumes from its "
+            "checkpoint, or another journal for a new run");
+  other.join("b", {.incarnation = 2});
+  other.join("c", {.incarnation = 2});
+  other.join("a", {.incarnation = 2, .state_view = 1, .step = 10});
+  EXPECT_EQ(other.text(), "3 from 10: a b+ c+");
+  EXPECT_FALSE(other.state.view.ended);
+}
+
+TEST(Group, AViewThatCannotFollowEndsItsProcesses) {
+  Group g = three();
+  for (const char* name : {"a", "b"}) g.report(name, 3, true);
+  g.state.replicas.at("a").status.step = g.state.replicas.at("b").status.step = -5;
+  apply(g.state, {.kind = GroupEvent::Kind::kDeath, .now_ms = g.now, .status = {.name = "c", .incarnation = 1}});
+  EXPECT_EQ(g.state.view.number, 1);
+  EXPECT_TRUE(g.state.replicas.at("a").gone);
+  g.join("a", {.incarnation = 2});
+  g.join("b", {.incarnation = 2});
+  g.join("c", {.incarnation = 2});
+  EXPECT_EQ(g.text(), "2 from 0: a b c");
 }
 
 TEST(Group, AProcessThatWasSilentIsHeardAgain) {
@@ -202,6 +266,10 @@ TEST(Group, Refusals) {
             "replica 'b' was started again; need one process for each replica");
   EXPECT_EQ(g.send("a", Stand::kWorks, {.incarnation = -1}).refused,
             "the service of replicas got a damaged status of replica 'a'; need equal versions of Weft");
+  EXPECT_EQ(g.send("b", Stand::kWorks, {.view = 1}).incarnation, 2);
+  const std::string damaged =
+      "the service of replicas got a damaged status of replica 'a'; need equal versions of Weft";
+  EXPECT_EQ(g.send("a", Stand::kReports, {.view = 1, .step = 4}).refused, damaged);  // without the state of view 1
   Group facts({.replicas = 2});
   facts.join("a", {.facts = "plan 1f\nseed 7\nbinary 3"});
   expect_has(facts.join("b", {.facts = "plan 1f\nseed 8\nbinary 3"}).refused,
@@ -215,7 +283,7 @@ TEST(Views, Problems) {
   EXPECT_EQ(problem({3, 5, 1, {{"a", 1}}}), "got view 3 after view 1; need the views in their order");
   EXPECT_EQ(problem({2, 5, 1, {}}), "view 2 has 0 members; need 1 to 4096");
   EXPECT_EQ(problem({2, 5, 1, {{"a", 1}, {"a", 2}}}), "view 2 has member 'a' twice; need each once");
-  EXPECT_EQ(problem({2, 5, 1, {{"a", 0}}}), "view 2 has member 'a' with incarnation 0; need 1 or more");
+  EXPECT_EQ(problem({2, 5, 1, {{"a", 0}}}), "view 2 has member 'a' with incarnation 0; need 1 to 4611686018427387904");
   EXPECT_EQ(problem({2, 5, 1, {{"a", 1, true}}}),
             "view 2 has no member that has the state; need one that does not heal");
   EXPECT_EQ(problem({2, 5, 2, {{"a", 1}}}), "view 2 has the state of view 2; need an earlier view");
@@ -269,6 +337,38 @@ TEST(Member, LeavesAfterTheStep) {
   EXPECT_EQ(actions({.kind = Kind::kAckComplete, .view = 1, .stop = true}),
             (std::vector{Action::kCommit, Action::kCloseGroups, Action::kReport, Action::kEnd}));
   EXPECT_EQ(status_of(m).stand, Stand::kLeaves);
+}
+
+TEST(Member, WaitsForTheEndOfTheRun) {
+  MemberState m{.name = "a", .step = 9};
+  using Kind = MemberEvent::Kind;
+  using Action = MemberAction;
+  const auto view = [&](int64_t number, bool ended) {
+    return apply(m,
+                 {.kind = Kind::kStatus, .status = {.number = number, .view = {number, 9, 0, {{"a", 1}}, "", ended}}});
+  };
+  view(1, false);
+  EXPECT_EQ(apply(m, {.kind = Kind::kFinished, .view = 1}), (std::vector{Action::kReport}));
+  EXPECT_TRUE(status_of(m).finished);
+  EXPECT_EQ(view(2, false), (std::vector{Action::kRetry, Action::kForm}));
+  EXPECT_EQ(apply(m, {.kind = Kind::kFinished, .view = 2}), (std::vector{Action::kReport}));
+  EXPECT_EQ(view(3, true), (std::vector{Action::kRetry, Action::kEnd}));
+  EXPECT_EQ(m.refused, "");
+  MemberState later{.name = "b", .incarnation = 2};  // started after the end
+  apply(later, {.kind = Kind::kStatus, .status = {.number = 3, .view = m.view}});
+  EXPECT_EQ(later.stage, MemberStage::kJoining);
+}
+
+TEST(Member, TakesALaterIncarnationBeforeTheServiceHasAcceptedIt) {
+  MemberState m{.name = "a", .incarnation = 100};
+  const MemberEvent refusal{.kind = MemberEvent::Kind::kStatus,
+                            .status = {.refused = "replica 'a' was started again", .incarnation = 300}};
+  EXPECT_EQ(apply(m, refusal), (std::vector{MemberAction::kReport}));
+  EXPECT_EQ(m.incarnation, 301);
+  EXPECT_TRUE(apply(m, refusal).empty());  // the answer to another status with incarnation 100
+  apply(m, {.kind = MemberEvent::Kind::kStatus, .status = {}});
+  apply(m, {.kind = MemberEvent::Kind::kStatus, .status = {.refused = "was started again", .incarnation = 302}});
+  EXPECT_EQ(m.refused, "was started again");
 }
 
 TEST(Member, RefusesAViewThatItCannotTake) {

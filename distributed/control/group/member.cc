@@ -42,6 +42,7 @@ class MemberTransition {
         return;
       case MemberStage::kComputing:
         if (e.kind == Kind::kFailed) return fail();
+        if (e.kind == Kind::kFinished) return finish();
         if (e.kind != Kind::kSums) return;
         m_.sums = true;
         m_.stage = MemberStage::kAck;
@@ -71,6 +72,13 @@ class MemberTransition {
     report();
   }
 
+  /// Keeps the groups open, because the last ack of other members may not be complete.
+  void finish() {
+    m_.finished = true;
+    m_.stage = MemberStage::kReported;
+    report();
+  }
+
   void report() {
     act(MemberAction::kReport);
     if (m_.leaves) end();
@@ -82,7 +90,13 @@ class MemberTransition {
   }
 
   void status(const GroupStatus& g) {
+    if (g.incarnation != 0 && g.incarnation <= m_.incarnation) return;  // it answers a status of an earlier incarnation
+    if (g.incarnation != 0 && !m_.accepted) {                           // the clock of this host is behind
+      m_.incarnation = g.incarnation + 1;
+      return act(MemberAction::kReport);
+    }
     if (!g.refused.empty()) return refuse(g.refused);
+    m_.accepted = true;
     if (g.view.number > m_.view.number) take(g.view);
     if (g.number != m_.view.number || !takes_part()) return;
     m_.stop |= g.stop_wanted;
@@ -98,8 +112,10 @@ class MemberTransition {
   /// Enters a new view, or joins again if it is not in it.
   void take(const ReplicaView& view) {
     if (takes_part()) act(MemberAction::kCloseGroups);
+    const bool is_new = m_.view.number == 0;  // it was started after the end of the run, perhaps to continue it
     m_.view = view;
     m_.stop = m_.leaves;
+    m_.finished = false;
     const ViewMember* self = find(view, m_.name, m_.incarnation);
     if (self && !self->heals && m_.sums && m_.step + 1 == view.start) {
       commit();
@@ -107,7 +123,8 @@ class MemberTransition {
       act(MemberAction::kRetry);
       m_.sums = false;
     }
-    if (!self) {
+    if (view.ended && !is_new) return end();
+    if (!self || view.ended) {
       m_.stage = MemberStage::kJoining;
       return report();
     }
@@ -144,6 +161,7 @@ ReplicaStatus status_of(const MemberState& m) {
   s.state_view = m.state_view;
   s.step = m.step;
   s.sums = m.sums;
+  s.finished = m.finished;
   return s;
 }
 

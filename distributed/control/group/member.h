@@ -28,7 +28,7 @@ enum class MemberStage {
 
 struct MemberState {
   std::string name;
-  int64_t incarnation = 1;  // rises with each start of the replica
+  int64_t incarnation = 1;  // rises with each start of the replica; before `accepted`, a later one may replace it
   std::string facts;
   int64_t step = 0;        // the first step that is not committed; at first the step of the checkpoint
   int64_t state_view = 0;  // the view of the state, which a checkpoint stores; 0: the state is new
@@ -37,6 +37,8 @@ struct MemberState {
   bool sums = false;  // it has all sums of the step
   bool stop = false;  // the stop bit for the next ack
   bool leaves = false;
+  bool finished = false;     // the last step is committed: it waits for the end of the run
+  bool accepted = false;     // the service has accepted its incarnation
   std::string refused = {};  // why the process must end
 };
 
@@ -44,6 +46,7 @@ struct MemberEvent {
   enum class Kind {
     kSums,         // all ranks of the replica have all sums of the step
     kFailed,       // forming, healing or a sum failed
+    kFinished,     // the last step is committed
     kAckComplete,  // `stop` is the maximum of the stop bits
     kAckFailed,
     kHealed,  // the state is the state at the start of the view
@@ -51,7 +54,7 @@ struct MemberEvent {
     kLeave,   // the replica wants to leave after this step
   };
   Kind kind;
-  int64_t view = 0;  // the view of the first five kinds
+  int64_t view = 0;  // the view of the first six kinds
   bool stop = false;
   GroupStatus status = {};
 };

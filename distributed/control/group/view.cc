@@ -20,7 +20,10 @@ std::string problem_of_members(const ReplicaView& before, const ReplicaView& vie
     const std::string name = str_cat("member '", one_line(m.name, 40), "'");
     if (m.name.empty() || m.name.size() > kReplicaNameBytes)
       return str_cat("a member's name of ", m.name.size(), " bytes; need 1 to ", kReplicaNameBytes);
-    if (m.incarnation < 1) return str_cat(name, " with incarnation ", m.incarnation, "; need 1 or more");
+    if (m.incarnation < 1 || m.incarnation > kMostIncarnation)
+      return str_cat(name, " with incarnation ", m.incarnation, "; need 1 to ", kMostIncarnation);
+    if (m.heals && view.ended)
+      return str_cat(name, ", which heals after the end of the run; need only finished members");
     if (!names.insert(m.name).second) return str_cat(name, " twice; need each once");
     held = held || !m.heals;
     const auto earlier = std::ranges::find(before.members, m.name, &ViewMember::name);

@@ -24,6 +24,7 @@ struct ReplicaView {
   int64_t after = 0;   // it continues from the state of this view at `start`, whose later steps are cancelled; 0: none
   std::vector<ViewMember> members = {};
   std::string facts = {};  // values that are equal in all replicas: a line "name value" for each
+  bool ended = false;      // the run ended at `start`: the view has no steps
 
   bool operator==(const ReplicaView&) const = default;
 };
@@ -35,11 +36,11 @@ void fields(V& v, ViewMember& m) {
 template <class V>
 void fields(V& v, ReplicaView& view) {
   v("number", view.number), v("start", view.start), v("after", view.after), v("members", view.members);
-  v("facts", view.facts);
+  v("facts", view.facts), v("ended", view.ended, {.in = io::In::kIfSet});
 }
 
 /// Limits of numbers, lists and texts of a view. kMostSteps steps of kReplicas members have fewer than 2^63 parts.
-inline constexpr int64_t kMostSteps = int64_t{1} << 50;
+inline constexpr int64_t kMostSteps = int64_t{1} << 50, kMostIncarnation = int64_t{1} << 62;
 inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000;
 
 /// The member that is this process; null if the view has none.

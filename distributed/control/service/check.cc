@@ -149,6 +149,10 @@ std::string problem_of(const MemberMessage& m, const ServiceLimits& limits) {
       return text(m.death().text());
     case MemberMessage::kLeave:
       return "";
+    case MemberMessage::kReport:
+    case MemberMessage::kCards:
+    case MemberMessage::kReplicaDeath:
+      return "a message of a replica; need the address of the service of replicas in REPLICAS";
     case MemberMessage::KIND_NOT_SET:
       return "a message without content";
   }

@@ -17,26 +17,40 @@
 namespace weft::control {
 namespace {
 
-// A record consists of a size, a checksum, and `size` bytes. The first record is the title.
-constexpr size_t kHead = 12;
+// A record consists of a size, a checksum of the size, a checksum of the bytes, and `size` bytes. The first record is
+// the title.
+constexpr size_t kHead = 16;
+
+uint32_t check_of(uint32_t size) {
+  return static_cast<uint32_t>(io::checksum(std::string_view(reinterpret_cast<const char*>(&size), sizeof size)));
+}
+
+/// The size in the head at `at`; false if the head is incomplete or damaged.
+bool read_size(const std::string& file, size_t at, uint32_t& size) {
+  if (file.size() - at < kHead) return false;
+  uint32_t check = 0;
+  std::memcpy(&size, file.data() + at, 4);
+  std::memcpy(&check, file.data() + at + 4, 4);
+  return check == check_of(size);
+}
 
 std::string framed(const std::string& bytes) {
   const auto size = static_cast<uint32_t>(bytes.size());
+  const uint32_t check = check_of(size);
   const uint64_t sum = io::checksum(bytes);
   std::string out(kHead, '\0');
   std::memcpy(out.data(), &size, 4);
-  std::memcpy(out.data() + 4, &sum, 8);
+  std::memcpy(out.data() + 4, &check, 4);
+  std::memcpy(out.data() + 8, &sum, 8);
   return out + bytes;
 }
 
 /// Reads the record at `at`, and moves `at` to its end; false at an incomplete or damaged record.
 bool next_record(const std::string& file, size_t& at, std::string& bytes) {
-  if (file.size() - at < kHead) return false;
   uint32_t size = 0;
   uint64_t sum = 0;
-  std::memcpy(&size, file.data() + at, 4);
-  std::memcpy(&sum, file.data() + at + 4, 8);
-  if (file.size() - at - kHead < size) return false;
+  if (!read_size(file, at, size) || file.size() - at - kHead < size) return false;
+  std::memcpy(&sum, file.data() + at + 8, 8);
   bytes = file.substr(at + kHead, size);
   if (io::checksum(bytes) != sum) return false;
   at += kHead + size;
@@ -48,8 +62,7 @@ bool is_incomplete(const std::string& file, size_t at) {
   if (file.find_first_not_of('\0', at) == file.npos) return true;  // the host crashed before it wrote the bytes
   uint32_t size = 0;
   if (file.size() - at < kHead) return true;
-  std::memcpy(&size, file.data() + at, 4);
-  return file.size() - at - kHead <= size;
+  return read_size(file, at, size) && file.size() - at - kHead <= size;
 }
 
 /// Commits the records from `at` on. Returns the end of the last complete record.

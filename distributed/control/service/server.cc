@@ -14,13 +14,11 @@
 #include "distributed/control/grpc_log.h"
 #include "distributed/control/service/journal.h"
 #include "distributed/control/service/listener.h"
-#include "distributed/control/service/state.h"
 #include "distributed/control/service/token.h"
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/one_line.h"
-#include "framework/io/checksum.h"
 
 namespace weft::control {
 namespace {
@@ -59,16 +57,16 @@ bool on_loopback(const std::string& address) {
 }  // namespace
 
 struct Server::Impl {
-  explicit Impl(const ServerOptions& o)
+  Impl(const ServerOptions& o, std::unique_ptr<ServiceLogic> l)
       : options(o),
-        state(config_of(o)),
+        logic(checked(o, std::move(l))),
         start_ns(internal::now_ns()),
-        listener(o.address, 2 * state.config.size + kSpareStreams) {
+        listener(o.address, 2 * logic->connections() + kSpareStreams) {
     quiet_grpc();
     if (!o.journal.empty()) {
-      journal = std::make_unique<Journal>(o.journal, title_of(state),
-                                          [this](const std::string& record) { return commit(state, record); });
-      if (journal->continued()) restart(state, 0);
+      journal = std::make_unique<Journal>(o.journal, logic->title(),
+                                          [this](const std::string& record) { return logic->commit(record); });
+      if (journal->continued()) logic->restart(0);
     }
     build();
     {
@@ -91,30 +89,17 @@ struct Server::Impl {
     streams.clear();
   }
 
-  static ServiceConfig config_of(const ServerOptions& o) {
-    ServiceConfig c;
-    WEFT_CHECK(o.size >= 1 && o.size <= c.limits.members, "coordination service: ", o.size, " ranks; need 1 to ",
-               c.limits.members);
-    WEFT_CHECK(o.epoch >= 1, "coordination service: epoch 0; need 1 or more");
-    WEFT_CHECK(o.job.size() <= c.limits.name_bytes, "coordination service: a job's name of ", o.job.size(),
-               " bytes; need at most ", c.limits.name_bytes);
+  static std::unique_ptr<ServiceLogic> checked(const ServerOptions& o, std::unique_ptr<ServiceLogic> logic) {
     WEFT_CHECK_AS(kPermissionDenied, !o.token.empty() || on_loopback(o.address),
                   "coordination service: no token, and address ", one_line(o.address, 100),
                   " can be reached from other hosts; need a token, or 127.0.0.1");
-    c.job = o.job;
-    c.size = static_cast<uint32_t>(o.size);
-    c.host = o.host;
-    c.epoch = o.epoch;
-    c.silence_ms = o.silence_ms;
-    c.reconnect_ms = o.reconnect_ms;
-    c.restart_ms = o.restart_ms;
-    return c;
+    return logic;
   }
 
   void build() {
     grpc::ServerBuilder b;
     b.RegisterService(&service);
-    b.SetMaxReceiveMessageSize(static_cast<int>(state.config.limits.value_bytes) + 4096);
+    b.SetMaxReceiveMessageSize(static_cast<int>(logic->message_bytes()));
     b.SetResourceQuota(grpc::ResourceQuota("coordination").Resize(kMostMemory));
     b.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
     b.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 5000);  // for strangers: members have a call
@@ -199,7 +184,7 @@ struct Server::Impl {
       ++refused;
       return finish(s, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the token is not the job's token"));
     }
-    if (open_streams >= state.config.size + kSpareStreams)
+    if (open_streams >= logic->connections() + kSpareStreams)
       return finish(s, grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"));
     s.open = true;
     ++open_streams;
@@ -238,14 +223,11 @@ struct Server::Impl {
 
   void handle(const ServiceEvent& event) {
     if (stopping) return;
-    Outcome out = apply(state, event);
-    if (journal && !out.changes.empty()) {
-      journal->append(record_of(out.changes));
-      if (journal->is_long()) {
-        std::vector<std::string> records;
-        for (const Change& c : changes_of(state)) records.push_back(record_of({c}));
-        journal->rewrite(records);
-      }
+    LogicOutcome out = logic->apply(event);
+    if (journal) {
+      for (const std::string& record : out.records) journal->append(record);
+      if (!out.records.empty() && journal->is_long())
+        if (const std::vector<std::string> all = logic->changes(); !all.empty()) journal->rewrite(all);
     }
     std::vector<ServerStream*> full;
     for (Addressed& r : out.replies) {
@@ -262,7 +244,7 @@ struct Server::Impl {
 
   const ServerOptions options;
   mutable Mutex mutex;
-  ServiceState state;
+  const std::unique_ptr<ServiceLogic> logic;
   const int64_t start_ns;
   std::unique_ptr<Journal> journal;
   Coordination::AsyncService service;
@@ -276,7 +258,8 @@ struct Server::Impl {
   std::thread thread;
 };
 
-Server::Server(const ServerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Server::Server(const ServerOptions& options, std::unique_ptr<ServiceLogic> logic)
+    : impl_(std::make_unique<Impl>(options, std::move(logic))) {}
 Server::~Server() = default;
 
 int Server::port() const { return impl_->listener.port(); }
@@ -286,27 +269,18 @@ std::string Server::address() const {
   return str_cat(a.substr(0, a.rfind(':')), ":", impl_->listener.port());
 }
 
-void Server::report_death(int64_t rank, const std::string& text) {
+void Server::handle(ServiceEvent event) {
   MutexLock lock(impl_->mutex);
-  ServiceEvent e{.kind = ServiceEvent::ServiceEventKind::kDeath, .now_ms = impl_->now_ms()};
-  e.death.set_rank(static_cast<uint32_t>(rank));
-  e.death.set_text(text.substr(0, impl_->state.config.limits.text_bytes));
-  impl_->handle(e);
+  event.now_ms = impl_->now_ms();
+  impl_->handle(event);
 }
 
-ServerStatus Server::status() const {
+void Server::look(const std::function<void()>& fn) const {
   MutexLock lock(impl_->mutex);
-  const ServiceState& s = impl_->state;
-  ServerStatus out{.epoch = s.epoch, .stage = static_cast<ServerStatus::Stage>(s.stage)};
-  for (const auto& [rank, m] : s.members) out.members += !m.left;
-  out.keys = static_cast<int64_t>(s.keys.size());
-  out.connections = static_cast<int64_t>(impl_->open_streams);
-  out.refused = static_cast<int64_t>(impl_->refused);
-  out.cause = s.end.cause().text();
-  Changes all;
-  for (const Change& c : changes_of(s)) *all.add_changes() = c;
-  out.fingerprint = io::checksum(all.SerializeAsString());
-  return out;
+  fn();
 }
+
+int64_t Server::connections() const { return static_cast<int64_t>(impl_->open_streams); }
+int64_t Server::refused() const { return static_cast<int64_t>(impl_->refused); }
 
 }  // namespace weft::control

@@ -1,4 +1,4 @@
-// The coordination service of a job on gRPC: connections, and the journal, for the logic of state.h.
+// A service on gRPC: connections, and the journal, for a logic (logic.h).
 //
 // It listens on loopback unless another address is given. It reads nothing from a connection before the token. The
 // token is not encrypted: an untrusted network needs its own protection. The size and number of messages and the number
@@ -13,49 +13,37 @@
 #include <memory>
 #include <string>
 
+#include "distributed/control/service/logic.h"
+
 namespace weft::control {
 
 struct ServerOptions {
   std::string address = "127.0.0.1:0";  // port 0: any free one
   /// May be empty only on loopback; then every user of this host can connect.
-  std::string token;
-  std::string job = "job";
-  int64_t size = 1;    // ranks of the job
-  std::string host;    // the host of all ranks, for errors; empty: not known before they join
-  uint64_t epoch = 1;  // the first epoch
-  /// Path of a file from which a restarted service continues; "": none, so a restart ends the job.
-  std::string journal;
-  int64_t silence_ms = 2000;   // a member without a heartbeat for this time is dead
-  int64_t reconnect_ms = 400;  // a member without a connection for this time is dead
-  int64_t restart_ms = 5000;   // time for members to connect after a restart
-};
-
-/// The state of the service, for reports and tests.
-struct ServerStatus {
-  uint64_t epoch;
-  enum class Stage { kJoining, kRunning, kEnded } stage;
-  int64_t members;  // members that have joined and not left
-  int64_t keys;
-  int64_t connections;   // connections with the token
-  int64_t refused;       // connections with another token
-  std::string cause;     // cause of the end
-  uint64_t fingerprint;  // hash of the state that survives a restart
+  std::string token = {};
+  /// Path of a file from which a restarted service continues; "": none.
+  std::string journal = {};
 };
 
 class Server {
  public:
-  /// Starts the service. Throws if the address is in use or does not belong to this host.
-  explicit Server(const ServerOptions& options);
-  /// Closes all connections. Members see that the service is away; the job does not end.
+  /// Starts the service. Throws if the address is in use or does not belong to this host, or if the journal is in use,
+  /// damaged, or of another run.
+  Server(const ServerOptions& options, std::unique_ptr<ServiceLogic> logic);
+  /// Closes all connections. Members see that the service is away.
   ~Server();
   Server(const Server&) = delete;
 
   /// "127.0.0.1:43210".
   std::string address() const;
   int port() const;
-  /// Ends the epoch, if it has not ended, because a rank died; `text` describes the death.
-  void report_death(int64_t rank, const std::string& text);
-  ServerStatus status() const;
+  /// Applies an event of this process now; its time is set here.
+  void handle(ServiceEvent event);
+  /// Calls fn while no event is applied.
+  void look(const std::function<void()>& fn) const;
+  /// For look(): the numbers of connections with the token, and with another token so far.
+  int64_t connections() const;
+  int64_t refused() const;
 
  private:
   struct Impl;

@@ -3,22 +3,17 @@
 //   messages  damaged and repeated messages on streams of gRPC, without the token and with it
 // --inputs=N  number of inputs of each kind (10000)    --seed=S  other inputs
 // --port=P    sends frames to the service of another job on this host, such as a training job, and no messages
-#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
-#include <deque>
 #include <thread>
 
 #include "distributed/control/client.h"
 #include "distributed/control/control.grpc.pb.h"
-#include "distributed/control/service/server.h"
+#include "distributed/control/service/job_server.h"
+#include "distributed/control/testing/raw_connection.h"
 #include "framework/base/clock.h"
 #include "framework/base/mutex.h"
 #include "framework/testing/fuzz.h"
@@ -33,12 +28,16 @@ int64_t g_inputs = 10000;
 uint64_t g_seed = 1;
 int g_port = 0;  // 0: the port of this test's job
 
-constexpr const char* kToken = "the secret";
+using testing::conversation;
+using testing::frame;
+using testing::kToken;
+using testing::RawConnection;
+using testing::send_damaged_frames;
 
 /// Two members, which exchange keys and meet in barriers as long as this exists, and a third, raw member.
 class RunningJob {
  public:
-  RunningJob() : server_(ServerOptions{.token = kToken, .job = "fuzz", .size = 3}) {
+  RunningJob() : server_(JobServerOptions{.token = kToken, .job = "fuzz", .size = 3}) {
     stub_ = Coordination::NewStub(grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials()));
     for (int64_t rank = 0; rank < 2; ++rank)
       clients_.push_back(std::make_unique<Client>(ClientOptions{.address = server_.address(),
@@ -66,8 +65,8 @@ class RunningJob {
     return sent_;
   }
   void check() {
-    const ServerStatus s = server_.status();
-    EXPECT_EQ(s.stage, ServerStatus::Stage::kRunning) << s.cause;
+    const JobServerStatus s = server_.status();
+    EXPECT_EQ(s.stage, JobServerStatus::Stage::kRunning) << s.cause;
     EXPECT_EQ(s.epoch, 1u);
     EXPECT_EQ(s.keys, 1);
     EXPECT_EQ(s.members, 3);
@@ -137,7 +136,7 @@ class RunningJob {
     stream->Finish();
   }
 
-  Server server_;
+  JobServer server_;
   std::unique_ptr<Coordination::Stub> stub_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::atomic<bool> stop_{false};
@@ -251,62 +250,6 @@ TEST(ServiceFuzz, Messages) {
 }
 
 // ---- frames ----
-std::string frame(int type, int flags, uint32_t stream, const std::string& payload) {
-  std::string out;
-  for (int shift : {16, 8, 0}) out += static_cast<char>(payload.size() >> shift);
-  out += static_cast<char>(type);
-  out += static_cast<char>(flags);
-  for (int shift : {24, 16, 8, 0}) out += static_cast<char>(stream >> shift);
-  return out + payload;
-}
-
-/// A literal HPACK header field.
-std::string field(const std::string& name, const std::string& value) {
-  return std::string(1, '\x10') + static_cast<char>(name.size()) + name + static_cast<char>(value.size()) + value;
-}
-
-std::string conversation(bool token, const std::string& message) {
-  std::string headers = field(":method", "POST") + field(":scheme", "http") +
-                        field(":path", "/weft.control.Coordination/Talk") + field(":authority", "localhost") +
-                        field("content-type", "application/grpc") + field("te", "trailers");
-  if (token) headers += field("weft-token-bin", "dGhlIHNlY3JldA");  // kToken in base 64
-  std::string data(1, '\0');
-  for (int shift : {24, 16, 8, 0}) data += static_cast<char>(message.size() >> shift);
-  return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, "") + frame(4, 1, 0, "") + frame(1, 4, 1, headers) +
-         frame(0, 0, 1, data + message);
-}
-
-/// One connection. It ends with a reset, so that no port stays occupied for minutes.
-class Connection {
- public:
-  Connection(int port, const std::string& bytes) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(port));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const linger reset{1, 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    if (::connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0)
-      (void)!::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  }
-  Connection(Connection&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-  ~Connection() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  /// Reads until the server closes, or has sent nothing for `wait_ms`.
-  std::string read(int wait_ms) {
-    const timeval wait{wait_ms / 1000, wait_ms % 1000 * 1000};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
-    std::string out;
-    char buffer[4096];
-    for (ssize_t n = 0; (n = ::recv(fd_, buffer, sizeof buffer, 0)) > 0;) out.append(buffer, static_cast<size_t>(n));
-    return out;
-  }
-
- private:
-  int fd_;
-};
-
 TEST(ServiceFuzz, Frames) {
   std::optional<RunningJob> job;
   if (g_port == 0) job.emplace();
@@ -327,28 +270,11 @@ TEST(ServiceFuzz, Frames) {
                     frame(3, 0, 1, "1234"));
   }
   // The server understands undamaged frames: it refuses the token or the join.
-  const std::string none = Connection(port, seeds[0]).read(300);
-  const std::string good = Connection(port, seeds[3]).read(300);
+  const std::string none = RawConnection(port, seeds[0]).read(300);
+  const std::string good = RawConnection(port, seeds[3]).read(300);
   EXPECT_NE(none.find("the token is not the job's token"), none.npos);
   EXPECT_TRUE(!job || good.find("came when the world of 3 ranks was complete") != good.npos) << good;
-  int64_t sent = 0;
-  std::deque<Connection> open;
-  for (int64_t i = 0; i < g_inputs; ++i) {
-    std::string bytes = seeds[random() % seeds.size()];
-    if (random() % 16 == 0) {
-      for (char& c : bytes) c = static_cast<char>(random());
-    } else if (random() % 4 == 0) {  // after an intact preface
-      std::string rest = bytes.substr(24);
-      weft::testing::damage_bytes(rest, random);
-      bytes = bytes.substr(0, 24) + rest;
-    } else {
-      weft::testing::damage_bytes(bytes, random);
-    }
-    if (random() % 64 == 0) bytes += std::string(100000, '\0');
-    sent += static_cast<int64_t>(bytes.size());
-    open.emplace_back(port, bytes);
-    if (open.size() > 48) open.pop_front();  // the server has read it
-  }
+  const int64_t sent = send_damaged_frames(port, seeds, g_inputs, random);
   if (job) job->check();
   std::printf("%lld connections, %lld bytes\n", static_cast<long long>(g_inputs), static_cast<long long>(sent));
   if (job) job->finish();

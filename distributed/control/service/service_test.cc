@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "distributed/control/client.h"
-#include "distributed/control/service/server.h"
+#include "distributed/control/service/job_server.h"
 #include "distributed/control/service/token.h"
 #include "framework/base/clock.h"
 #include "framework/base/testing/error_of.h"
@@ -51,10 +51,10 @@ ClientOptions member(const std::string& address, int64_t rank, int64_t size) {
 
 /// A server and its members, all in this process.
 struct Job {
-  explicit Job(int64_t n, ServerOptions o = {}) : size(n) {
+  explicit Job(int64_t n, JobServerOptions o = {}) : size(n) {
     o.token = "secret";
     o.size = n;
-    server = std::make_unique<Server>(o);
+    server = std::make_unique<JobServer>(o);
     for (int64_t rank = 0; rank < n; ++rank)
       clients.push_back(std::make_unique<Client>(member(server->address(), rank, n)));
     for (auto& c : clients) c->join();
@@ -67,7 +67,7 @@ struct Job {
     for (std::thread& t : threads) t.join();
   }
   int64_t size;
-  std::unique_ptr<Server> server;
+  std::unique_ptr<JobServer> server;
   std::vector<std::unique_ptr<Client>> clients;
 };
 
@@ -100,7 +100,7 @@ TEST(Service, AJob) {
   EXPECT_EQ(job.server->status().keys, 6);
   EXPECT_EQ(job.server->status().members, 4);
   job.on_all([&](int64_t rank) { job[static_cast<size_t>(rank)].leave(); });
-  EXPECT_EQ(job.server->status().stage, ServerStatus::Stage::kEnded);
+  EXPECT_EQ(job.server->status().stage, JobServerStatus::Stage::kEnded);
   EXPECT_EQ(job.server->status().cause, "");
   expect_has(error_of([&] { job[0].set("k", "v"); }), "rank 0 has left");
 }
@@ -111,7 +111,7 @@ TEST(Service, ServesIPv6) {
   job[0].set("k", "v");
   EXPECT_EQ(job[1].get("k", in(10000)), "v");
   // The server listens on all interfaces, and each member connects by another protocol.
-  Server server({.address = ":0", .token = "secret", .size = 2});
+  JobServer server({.address = ":0", .token = "secret", .size = 2});
   Client a(member(str_cat("127.0.0.1:", server.port()), 0, 2)), b(member(str_cat("[::1]:", server.port()), 1, 2));
   a.join(), b.join();
   a.set("k", "w");
@@ -126,10 +126,10 @@ TEST(Service, Deadlines) {
   expect_has(error_of([&] { job[0].barrier("here", in(300)); }), "for rank 1 (host h, pid ");
   EXPECT_TRUE(error_of([&] { job[0].set("a", "b", in(2000)); }).empty());
   // Rank 1 of another job never comes.
-  ServerOptions o;
+  JobServerOptions o;
   o.token = "secret";
   o.size = 2;
-  Server lonely(o);
+  JobServer lonely(o);
   ClientOptions c = member(lonely.address(), 0, 2);
   c.timeout = milliseconds(400);
   std::vector<std::string> reports;
@@ -143,7 +143,7 @@ TEST(Service, Deadlines) {
   EXPECT_EQ(reports[0], str_cat("rank 1 of 2 has not joined the coordination service at ", lonely.address()));
   // A member that has failed before it joined ends the join of the others.
   ClientOptions failed = member(lonely.address(), 1, 2), waits = member(lonely.address(), 0, 2);
-  Server told({.token = "secret", .size = 2, .host = "here"});
+  JobServer told({.token = "secret", .size = 2, .host = "here"});
   failed.address = waits.address = told.address();
   failed.failure.emplace(Code::kNotFound, "no file a.txt");
   Client first(waits);
@@ -161,10 +161,10 @@ TEST(Service, Deadlines) {
 }
 
 TEST(Service, ADeadlineMayBeYearsAway) {
-  ServerOptions o;
+  JobServerOptions o;
   o.token = "secret";
   o.size = 1;
-  Server server(o);
+  JobServer server(o);
   ClientOptions c = member(server.address(), 0, 1);
   c.timeout = std::chrono::hours(24 * 365 * 30);
   Client client(c);
@@ -176,10 +176,10 @@ TEST(Service, ADeadlineMayBeYearsAway) {
 }
 
 TEST(Service, RanksThatDiffer) {
-  ServerOptions o;
+  JobServerOptions o;
   o.token = "secret";
   o.size = 3;
-  Server server(o);
+  JobServer server(o);
   std::vector<std::unique_ptr<Client>> clients;
   for (int64_t rank = 0; rank < 3; ++rank) {
     ClientOptions c = member(server.address(), rank, 3);
@@ -212,7 +212,7 @@ TEST(Service, Tokens) {
   EXPECT_FALSE(same_token("a", ""));
   EXPECT_EQ(make_token().size(), 64u);
   EXPECT_NE(make_token(), make_token());
-  expect_has(error_of([] { Server(ServerOptions{.address = "0.0.0.0:0"}); }), "no token, and address 0.0.0.0:0");
+  expect_has(error_of([] { JobServer(JobServerOptions{.address = "0.0.0.0:0"}); }), "no token, and address 0.0.0.0:0");
   const std::string path = str_cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/token");
   io::write_file_atomic(path, " abc\n");
   ::chmod(path.c_str(), 0644);
@@ -226,8 +226,9 @@ TEST(Service, Tokens) {
 
 TEST(Service, PortInUse) {
   Job job(1);
-  expect_has(error_of([&] { Server(ServerOptions{.address = job.server->address()}); }), "cannot listen on 127.0.0.1:");
-  expect_has(error_of([] { Server(ServerOptions{.address = "192.0.2.1:0", .token = "t"}); }),
+  expect_has(error_of([&] { JobServer(JobServerOptions{.address = job.server->address()}); }),
+             "cannot listen on 127.0.0.1:");
+  expect_has(error_of([] { JobServer(JobServerOptions{.address = "192.0.2.1:0", .token = "t"}); }),
              "cannot listen on 192.0.2.1:0");
 }
 
@@ -273,7 +274,7 @@ TEST(Service, DeathByClosedConnection) {
 }
 
 TEST(Service, SilenceOfAServiceInARankIsItsDeath) {
-  auto server = std::make_unique<Server>(ServerOptions{.token = "secret", .size = 2});
+  auto server = std::make_unique<JobServer>(JobServerOptions{.token = "secret", .size = 2});
   std::vector<std::unique_ptr<Client>> clients;
   for (int64_t rank = 0; rank < 2; ++rank) {
     ClientOptions o = member(server->address(), rank, 2);
@@ -303,11 +304,11 @@ TEST(Service, ReportOfADeath) {
 TEST(Service, RestartInOneProcess) {
   const std::string journal = str_cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/journal");
   ::unlink(journal.c_str());
-  ServerOptions o;
+  JobServerOptions o;
   o.journal = journal;
   Job job(2, o);
   o = {.address = job.server->address(), .token = "secret", .size = 2, .journal = journal};
-  expect_has(error_of([&] { Server(ServerOptions{.token = "secret", .size = 2, .journal = journal}); }),
+  expect_has(error_of([&] { JobServer(JobServerOptions{.token = "secret", .size = 2, .journal = journal}); }),
              "is in use by another");
   job[0].set("a", "1");
   std::string got;
@@ -316,7 +317,7 @@ TEST(Service, RestartInOneProcess) {
   const uint64_t before = job.server->status().fingerprint;
   job.server.reset();
   expect_has(error_of([&] { job[0].set("c", "1", in(0)); }), "for the coordination service, which did not answer");
-  job.server = std::make_unique<Server>(o);
+  job.server = std::make_unique<JobServer>(o);
   EXPECT_EQ(job.server->status().fingerprint, before);
   const int64_t begin = internal::now_ns();
   EXPECT_EQ(job[1].get("a", in(20000)), "1");
@@ -326,17 +327,18 @@ TEST(Service, RestartInOneProcess) {
   EXPECT_EQ(got, "2");
   std::this_thread::sleep_for(milliseconds(2500));
   job.on_all([&](int64_t rank) { job[static_cast<size_t>(rank)].barrier("x", in(20000)); });
-  EXPECT_EQ(job.server->status().stage, ServerStatus::Stage::kRunning);
+  EXPECT_EQ(job.server->status().stage, JobServerStatus::Stage::kRunning);
   // The service refuses another job's journal and a damaged journal.
   job.server.reset();
-  expect_has(error_of([&] { Server(ServerOptions{.token = "secret", .size = 3, .journal = journal}); }),
+  expect_has(error_of([&] { JobServer(JobServerOptions{.token = "secret", .size = 3, .journal = journal}); }),
              "2 ranks'; need 'weft");
   std::string bytes = io::read_file(journal);
   io::write_file_atomic(journal, bytes.substr(0, bytes.size() - 3));  // the last record is incomplete
-  job.server = std::make_unique<Server>(o);
+  job.server = std::make_unique<JobServer>(o);
   io::write_file_atomic(journal + "2",
                         "this is a text of some other program, and longer than a journal's first record is");
-  expect_has(error_of([&] { Server(ServerOptions{.token = "secret", .journal = journal + "2"}); }), "is no journal");
+  expect_has(error_of([&] { JobServer(JobServerOptions{.token = "secret", .journal = journal + "2"}); }),
+             "is no journal");
 }
 
 int64_t entries_of(const char* folder) {
@@ -383,7 +385,7 @@ int end_of(pid_t pid, int signal = 0) {
 }
 
 int free_port() {
-  Server s(ServerOptions{});
+  JobServer s(JobServerOptions{});
   return s.port();
 }
 
@@ -422,10 +424,10 @@ TEST(Processes, KilledServiceAndMembers) {
 }
 
 TEST(Processes, StoppedMember) {
-  ServerOptions o;
+  JobServerOptions o;
   o.token = "secret";
   o.size = 2;
-  Server server(o);
+  JobServer server(o);
   const pid_t child = start({"--member", server.address(), "1", "2"});
   Client a(member(server.address(), 0, 2));
   a.join();
@@ -440,7 +442,7 @@ TEST(Processes, StoppedMember) {
 }
 
 int run_server(char** argv) {
-  Server s(ServerOptions{.address = argv[2], .token = "secret", .size = std::atol(argv[3]), .journal = argv[4]});
+  JobServer s(JobServerOptions{.address = argv[2], .token = "secret", .size = std::atol(argv[3]), .journal = argv[4]});
   while (::getppid() != 1) std::this_thread::sleep_for(milliseconds(100));
   return 0;
 }

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "distributed/control/control.pb.h"
+#include "distributed/control/service/logic.h"
 
 namespace weft::control {
 
@@ -91,25 +91,6 @@ struct ServiceState {
   std::map<RequestId, WaitingRequest> waiting;
   std::map<std::string, std::vector<RequestId>> barriers, gets;  // the same, by name and key
   int64_t now_ms = 0;
-};
-
-struct ServiceEvent {
-  enum class ServiceEventKind {
-    kMessage,
-    kClosed,  // the connection is gone
-    kTick,    // time passes; several times within each limit of the config
-    kDeath,   // the process that runs the service knows that a rank died
-  };
-  ServiceEventKind kind;
-  int64_t now_ms;           // time of a steady clock; never decreases
-  uint64_t connection = 0;  // kMessage and kClosed: the number of the connection, unique and not 0
-  MemberMessage message{};
-  Death death{};
-};
-
-struct Addressed {
-  uint64_t connection;
-  ServiceMessage message;
 };
 
 struct Outcome {

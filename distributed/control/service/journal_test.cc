@@ -1,0 +1,46 @@
+#include "distributed/control/service/journal.h"
+
+#include <gtest/gtest.h>
+
+#include "framework/base/testing/error_of.h"
+#include "framework/io/file.h"
+
+namespace weft::control {
+namespace {
+
+using weft::testing::error_of;
+using weft::testing::expect_has;
+
+/// The records that a journal with these bytes gives, as "one two ".
+std::string records_of(const std::string& path, const std::string& bytes) {
+  io::write_file_atomic(path, bytes);
+  std::string all;
+  Journal journal(path, "title", [&](const std::string& record) { return all += record + " ", ""; });
+  return all;
+}
+
+TEST(Journal, DamageInTheMiddleIsNoIncompleteEnd) {
+  const std::string path = ::testing::TempDir() + "/journal_test";
+  io::write_file_atomic(path, "");
+  {
+    Journal journal(path, "title", [](const std::string&) { return ""; });
+    for (const char* record : {"one", "two", "three"}) journal.append(record);
+  }
+  const std::string file = io::read_file(path);
+  EXPECT_EQ(records_of(path, file), "one two three ");
+  EXPECT_EQ(records_of(path, file.substr(0, file.size() - 3)), "one two ");
+  EXPECT_EQ(records_of(path, file.substr(0, file.size() - 20)), "one two ");  // a part of the head is left
+  EXPECT_EQ(records_of(path, file + std::string(100, '\0')), "one two three ");
+  const size_t two = file.find("two");
+  std::string damaged = file;
+  damaged[two] = 'T';
+  expect_has(error_of([&] { records_of(path, damaged); }), "is damaged at byte ");
+  for (size_t byte = 0; byte < 4; ++byte) {  // the size, which begins 16 bytes before
+    damaged = file;
+    damaged[two - 16 + byte] = '\x7f';
+    expect_has(error_of([&] { records_of(path, damaged); }), str_cat("is damaged at byte ", two - 16));
+  }
+}
+
+}  // namespace
+}  // namespace weft::control
