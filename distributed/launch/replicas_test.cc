@@ -350,7 +350,7 @@ TEST(Replicas, AStepWithoutWritesVotes) {
   }
 }
 
-// The square of the old parameter is summed over fsdp only, and is waited for after the commit point.
+// The norm of the gradient, a result, is summed over fsdp only, and is waited for after the commit point.
 TEST(Replicas, CollectivesThatCrossTheVoteEnd) {
   TestReplica live[2];
   std::vector<std::unique_ptr<Parameter>> w;
@@ -370,8 +370,9 @@ TEST(Replicas, CollectivesThatCrossTheVoteEnd) {
                           [&w = *w[p]](Tensor x) {
                             const Tensor old = w.value(), loss = mean(square(matmul(x, old)));
                             const Gradients g = grad(loss, {w});
+                            const Tensor norm = sum(square(g[0]));
                             w.set(old - 0.1 * g[0]);
-                            return std::vector<Tensor>{loss, sum(square(old))};
+                            return std::vector<Tensor>{loss, norm};
                           },
                           {.mesh = Mesh::parse("replica2,fsdp2")})](Tensor x) mutable { return step(x); };
         try {
