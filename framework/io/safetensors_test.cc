@@ -373,8 +373,9 @@ TEST(Safetensors, AnUnknownDtypeIsRefusedWhenItsTensorIsNeeded) {
   EXPECT_EQ(f.find("b")->unknown, "");
   EXPECT_TRUE(SafetensorsModel(path).contains("a"));
   const std::string sentence =
-      path + ": tensor 'a' has dtype U16; need one of F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2; "
-             "convert the tensor before you save it (unsigned integers to I64)";
+      path +
+      ": tensor 'a' has dtype U16; need one of F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2; "
+      "convert the tensor before you save it (unsigned integers to I64)";
   EXPECT_EQ(error_of([&] { f.at("a"); }), sentence);
   EXPECT_EQ(error_of([&] { f.bytes("a"); }), sentence);
   EXPECT_EQ(error_of([&] { f.visit("a", 0, 1, 1, [](int64_t, std::span<const std::byte>) {}); }), sentence);

@@ -18,9 +18,9 @@ namespace weft::train {
 /// The model that a program runs, and its device.
 struct ModelOptions {
   std::string checkpoint;
-  std::string hf;       // instead of a checkpoint: a folder of transformers, or org/name in its local cache
-  int64_t context = 0;  // fewer tokens than the context of the model, with hf; 0: its context
-  std::string pre;      // the pattern of the tokenizer of a GGUF file, with hf; empty: the file names it
+  std::string hf;             // instead of a checkpoint: a folder of transformers, or org/name in its local cache
+  int64_t context = 0;        // fewer tokens than the context of the model, with hf; 0: its context
+  std::string pre;            // the pattern of the tokenizer of a GGUF file, with hf; empty: the file names it
   bool copy_weights = false;  // with hf: in memory of this process, so that a change of the file does no harm
   std::string dtype = "f32";
   std::string device = "cpu";
