@@ -21,7 +21,7 @@ struct ModelOptions {
   std::string hf;             // instead of a checkpoint: a folder of transformers, or org/name in its local cache
   int64_t context = 0;        // fewer tokens than the context of the model, with hf; 0: its context
   std::string pre;            // the pattern of the tokenizer of a GGUF file, with hf; empty: the file names it
-  bool copy_weights = false;  // with hf: in memory of this process, so that a change of the file does no harm
+  bool copy_weights = false;  // own memory for the weights of hf: their file may change after the load
   std::string dtype = "f32";
   std::string device = "cpu";
 };

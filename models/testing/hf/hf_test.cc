@@ -239,8 +239,9 @@ TEST(Hf, AnUnknownDtypeIsRefusedWhenItsTensorIsNeeded) {
   };
   EXPECT_EQ(load_with_u32("transformer.h.0.attn.bias"), "");
   const std::string error = load_with_u32("transformer.h.0.attn.c_attn.weight");
-  EXPECT_EQ(error.find(str_cat(folder, "/model.safetensors: tensor 'transformer.h.0.attn.c_attn.weight' has dtype U32; "
-                                       "need one of F32")),
+  EXPECT_EQ(error.find(str_cat(folder,
+                               "/model.safetensors: tensor 'transformer.h.0.attn.c_attn.weight' has dtype U32; "
+                               "need one of F32")),
             0u)
       << error;
 }
