@@ -30,11 +30,10 @@ TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data,
   info.name = name;
   std::string dtype = json_get<std::string>(entry, "dtype", what);
   auto it = std::find(std::begin(kNames), std::end(kNames), dtype);
-  WEFT_CHECK_AS(
-      kUnimplemented, it != std::end(kNames), what, " has dtype ", dtype,
-      "; need one of F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2; convert the tensor before you save "
-      "it (unsigned integers to I64)");
-  info.dtype = static_cast<DType>(it - std::begin(kNames));
+  if (it != std::end(kNames))
+    info.dtype = static_cast<DType>(it - std::begin(kNames));
+  else
+    info.unknown = dtype;
 
   auto whole = [&](const Json& v, const char* of) {
     WEFT_CHECK(v.is_number_unsigned() && v.get<uint64_t>() <= uint64_t{INT64_MAX}, what, ": ", of, " ", v.dump(),
@@ -51,8 +50,9 @@ TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data,
   WEFT_CHECK_AS(kDataLoss, begin <= end && end <= file_size - data, what, " claims data bytes ", begin, " to ", end,
                 ", but the file has ", file_size - data, "; it is cut short or damaged");
   int64_t bytes;
-  WEFT_CHECK(!__builtin_mul_overflow(checked_numel(info.shape, what.c_str()), itemsize(info.dtype), &bytes) &&
-                 bytes == end - begin,
+  const int64_t elements = checked_numel(info.shape, what.c_str());
+  WEFT_CHECK(!info.unknown.empty() ||
+                 (!__builtin_mul_overflow(elements, itemsize(info.dtype), &bytes) && bytes == end - begin),
              what, " of ", dtype, " ", info.shape, " does not fit its ", end - begin, " bytes of data");
   info.begin = data + begin;
   info.end = data + end;
@@ -224,6 +224,10 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 const TensorInfo& SafetensorsFile::at(std::string_view name) const {
   const TensorInfo* info = find(name);
   WEFT_CHECK_AS(kNotFound, info, path(), ": no tensor '", name, "' among its ", tensors().size());
+  WEFT_CHECK_AS(kUnimplemented, info->unknown.empty(), path(), ": tensor '", name, "' has dtype ",
+                one_line(info->unknown, 40),
+                "; need one of F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2; convert the tensor before you "
+                "save it (unsigned integers to I64)");
   return *info;
 }
 

@@ -46,12 +46,14 @@ struct TensorInfo {
   Shape shape;
   int64_t begin = 0;
   int64_t end = 0;
+  std::string unknown;  // instead of `dtype`: the name of a dtype that Weft does not have
   int64_t nbytes() const { return end - begin; }
 };
 
-/// One mapped file; copies share the mapping. Opening checks everything but the data: header, dtypes, shapes, that the
+/// One mapped file; copies share the mapping. Opening checks everything but the data: header, shapes, that the
 /// offsets cover the file exactly, and that tables of checksums fit their tensors. Throws InvalidArgument or DataLoss
-/// "PATH: ..." on an inconsistent file. Thread-safe.
+/// "PATH: ..." on an inconsistent file. A tensor of a dtype that Weft does not have is refused when it is needed: the
+/// functions with a name throw Unimplemented, except find(). Thread-safe.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);

@@ -57,7 +57,7 @@ void read_all(const std::string& path, int64_t size) {
   for (const TensorInfo& t : f.tensors()) {
     EXPECT_GE(t.begin, 0);
     EXPECT_LE(t.end, size);
-    EXPECT_EQ(t.shape.numel() * itemsize(t.dtype), t.nbytes());
+    EXPECT_TRUE(!t.unknown.empty() || t.shape.numel() * itemsize(t.dtype) == t.nbytes());
     for (std::byte b : f.bytes(t.name)) sum += static_cast<unsigned>(b);
   }
   static volatile unsigned sink;

@@ -372,7 +372,8 @@ TEST(Safetensors, LyingFiles) {
   EXPECT_THAT(read(entry("F32", "[4611686018427387904,4]", "[0,8]"), data), HasSubstr("too many elements"));
   EXPECT_THAT(read(entry("F32", "[9223372036854775807,0]", "[0,0]"), data), HasSubstr("too many elements"));
   EXPECT_THAT(read(entry("F32", "[2,0]", "[0,0]"), data), HasSubstr("8 bytes follow the last tensor"));
-  EXPECT_THAT(read(entry("U16", "[4]", "[0,8]"), data), HasSubstr("has dtype U16; need one of F32"));
+  EXPECT_THAT(read(entry("U16", "[4]", "[0,16]"), data), HasSubstr("cut short or damaged"));
+  EXPECT_THAT(read(entry("U16", "[4611686018427387904,4]", "[0,8]"), data), HasSubstr("too many elements"));
   EXPECT_THAT(read("{\"w\":{\"dtype\":\"F32\"}}", data), HasSubstr("\"shape\" is missing"));
   EXPECT_THAT(read("{\"w\":7}", data), HasSubstr("got number; need an object"));
   EXPECT_THAT(read("{\"w\":{\"dtype\":3}}", data), HasSubstr("\"dtype\" is number; need a string"));
@@ -390,6 +391,27 @@ TEST(Safetensors, LyingFiles) {
   EXPECT_THAT(error_of([&] { SafetensorsFile f(path); }), HasSubstr("3 bytes are too few"));
   write_file_atomic(path, std::string(16, '\xff'));
   EXPECT_THAT(error_of([&] { SafetensorsFile f(path); }), HasSubstr("the header claims 18446744073709551615 bytes"));
+}
+
+// The other tensors of the file are read.
+TEST(Safetensors, AnUnknownDtypeIsRefusedWhenItsTensorIsNeeded) {
+  const std::string path = fresh_folder("unknown") + "/a.safetensors";
+  write_raw(path,
+            R"({"a":{"dtype":"U16","shape":[4],"data_offsets":[0,8]},)"
+            R"("b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})",
+            "aaaaaaaabcd");
+  const SafetensorsFile f(path);
+  EXPECT_EQ(std::memcmp(f.bytes("b").data(), "bcd", 3), 0);
+  EXPECT_EQ(f.find("a")->unknown, "U16");
+  EXPECT_EQ(f.find("b")->unknown, "");
+  EXPECT_TRUE(SafetensorsModel(path).contains("a"));
+  const std::string sentence =
+      path +
+      ": tensor 'a' has dtype U16; need one of F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL F8_E4M3 F8_E5M2; "
+      "convert the tensor before you save it (unsigned integers to I64)";
+  EXPECT_EQ(error_of([&] { f.at("a"); }), sentence);
+  EXPECT_EQ(error_of([&] { f.bytes("a"); }), sentence);
+  EXPECT_EQ(error_of([&] { f.visit("a", 0, 1, 1, [](int64_t, std::span<const std::byte>) {}); }), sentence);
 }
 
 TEST(SafetensorsFolder, SplitsAndFindsBack) {

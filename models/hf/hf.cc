@@ -13,7 +13,7 @@ train::LoadedModel load_hf(const std::string& path, const HfOptions& o) {
              "; need f32, bf16 or f16");
   const weights::HfModel hf = weights::open_hf(path, o.context);
   return train::load_hf(hf, family_named(hf.config.family->program, "load_hf: the family"), o.dtype, o.device, o.text,
-                        o.pre);
+                        o.pre, o.copy_weights);
 }
 
 }  // namespace weft

@@ -19,6 +19,7 @@ struct HfOptions {
   int64_t context = 0;  // fewer tokens than the context of the model; 0: its context
   bool text = true;     // loads the tokenizer; false: for programs that have ids
   std::string pre;      // the pattern of the tokenizer of a GGUF file that names none: gpt-2, llama-bpe, qwen2, ...
+  bool copy_weights = false;  // own memory for the weights: their file may change after the load
 };
 
 /// The model of a folder that transformers wrote, of a .gguf file, or of org/name in the local cache of Hugging Face;

@@ -3,6 +3,7 @@
 #include "models/hf/hf.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -120,6 +121,15 @@ TEST(LoadHf, OptionsAndTheLocalCache) {
   EXPECT_EQ(m.model->context(), 16);
   const Tensor tokens = zeros({1, 4}, {.dtype = kInt64});
   EXPECT_EQ(m.model->logits(tokens).dtype(), kBFloat16);
+}
+
+// Without the copy, a read of weights behind the new end of the file would end this process.
+TEST(LoadHf, CopiedWeightsSurviveAFileThatIsCutShort) {
+  const std::string folder = with_letters("llama3", "cut");
+  const Ids want = train::generate(*load_hf(folder).model, {1, 2}, kGreedy);
+  const train::LoadedModel m = load_hf(folder, {.copy_weights = true});
+  ASSERT_EQ(truncate((folder + "/model.safetensors").c_str(), 0), 0);
+  EXPECT_EQ(train::generate(*m.model, {1, 2}, kGreedy), want);
 }
 
 TEST(LoadHf, OneSentenceForMistakes) {

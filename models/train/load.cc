@@ -26,6 +26,8 @@ Flags model_flags(ModelOptions& o, Flags more) {
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
       {"pre", &o.pre,
        "with --hf, the pattern of a GGUF file's tokenizer that names none: gpt-2, llama-bpe, qwen2, ..."},
+      {"copy_weights", &o.copy_weights,
+       "with --hf, copy weights that could stay in the file's memory: for files that change while the program runs"},
       {"dtype", &o.dtype, "f32, bf16 or f16: dtype of activations"},
       {"device", &o.device, "cpu, cuda or cuda:N: where the model runs"},
   };
@@ -71,7 +73,7 @@ void check_end_ids(LoadedModel& m) {
 }  // namespace
 
 LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, DType dtype, Device device, bool text,
-                    const std::string& pre) {
+                    const std::string& pre, bool copy_weights) {
   const std::string file = hf.config_path();
   std::vector<std::string> notes = hf.config.notes(file);
   LoadedModel m{.folder = hf.folder};
@@ -80,7 +82,8 @@ LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, D
     return family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
   });
   check_end_ids(m);
-  set_weights(*m.model, dtype, device, [&](const auto& cells) { weights::load_weights(hf, cells, &notes); });
+  const auto values = copy_weights ? weights::Values::kCopied : weights::Values::kInPlace;
+  set_weights(*m.model, dtype, device, [&](const auto& cells) { weights::load_weights(hf, cells, &notes, values); });
   for (const std::string& note : notes) internal::warn(note);
   return m;
 }
@@ -142,8 +145,10 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o, boo
   const DType dtype = parse_dtype(o.dtype);
   if (!o.pre.empty() && (o.hf.empty() || !text))
     usage_error(str_cat("--pre: got ", o.pre, "; need --hf and text, or drop the flag"));
-  if (!o.hf.empty()) return load_hf(weights::open_hf(o.hf, o.context, family.name), family, dtype, device, text, o.pre);
+  if (!o.hf.empty())
+    return load_hf(weights::open_hf(o.hf, o.context, family.name), family, dtype, device, text, o.pre, o.copy_weights);
   if (o.context > 0) usage_error(str_cat("--context: got ", o.context, "; need --hf, or drop the flag"));
+  if (o.copy_weights) usage_error("--copy_weights: need --hf, or drop the flag: a checkpoint is always copied");
   const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",

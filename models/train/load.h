@@ -18,9 +18,10 @@ namespace weft::train {
 /// The model that a program runs, and its device.
 struct ModelOptions {
   std::string checkpoint;
-  std::string hf;       // instead of a checkpoint: a folder of transformers, or org/name in its local cache
-  int64_t context = 0;  // fewer tokens than the context of the model, with hf; 0: its context
-  std::string pre;      // the pattern of the tokenizer of a GGUF file, with hf; empty: the file names it
+  std::string hf;             // instead of a checkpoint: a folder of transformers, or org/name in its local cache
+  int64_t context = 0;        // fewer tokens than the context of the model, with hf; 0: its context
+  std::string pre;            // the pattern of the tokenizer of a GGUF file, with hf; empty: the file names it
+  bool copy_weights = false;  // own memory for the weights of hf: their file may change after the load
   std::string dtype = "f32";
   std::string device = "cpu";
 };
@@ -46,9 +47,10 @@ std::vector<int32_t> read_ids(const std::string& path, const nn::LanguageModel& 
 /// option, and for a missing or damaged model or another family's model. `text`: with its tokenizer.
 LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options, bool text = false);
 
-/// A model with open weights as a model of its family. `dtype`, `text`, `pre` and errors are as for load_model().
+/// A model with open weights as a model of its family. `dtype`, `text`, `pre`, `copy_weights` and errors are as for
+/// load_model().
 LoadedModel load_hf(const weights::HfModel& hf, const nn::ModelFamily& family, DType dtype, Device device, bool text,
-                    const std::string& pre = "");
+                    const std::string& pre = "", bool copy_weights = false);
 
 /// The end tokens of a folder of transformers, by eos_token_id of generation_config.json, else of config.json, or of a
 /// GGUF file.

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "framework/base/clock.h"
 #include "framework/base/one_line.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/stored_value.h"
 #include "framework/io/file.h"
 #include "models/weights/gguf.h"
+#include "models/weights/progress.h"
 #include "models/weights/shard.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
@@ -138,6 +140,9 @@ void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vec
       internal::set_remote(cells[i].second.cell(), make_ref<StoredWeights>(source, plans[i]));
     return;
   }
+  int64_t bytes = 0, done = 0;
+  for (const auto& [name, cell] : cells) bytes += cell.numel() * itemsize(cell.dtype());
+  Progress progress(source->path(), bytes, internal::now_ns());
   // Checksums are verified while values are made, which no cell gets before all are right. Where cells have values,
   // both together would need too much memory: the checksums come first there, and each value is set at once.
   const bool replaces = std::ranges::any_of(cells, [](const auto& cell) { return cell.second.materialised(); });
@@ -155,6 +160,8 @@ void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vec
       handle.set(value);
     else
       made.push_back(std::move(value));
+    done += handle.numel() * itemsize(handle.dtype());
+    if (const std::string line = progress.line(done, internal::now_ns()); !line.empty()) internal::warn(line);
   }
   for (size_t i = 0; i < made.size(); ++i) cells[i].second.set(made[i]);
 }

@@ -21,7 +21,8 @@ struct WeightInfo {
   Shape shape;
 };
 
-/// Functions with a name throw NotFound if there is no such tensor; find() returns nothing.
+/// Functions with a name throw NotFound if there is no such tensor; find() returns nothing. They throw Unimplemented if
+/// the tensor has a dtype that Weft does not have.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;

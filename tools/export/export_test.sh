@@ -29,6 +29,8 @@ expect 0 "" "$export" --checkpoint run --out q.gguf --gguf q8_0
 for path in hf m.gguf; do
   [[ $("$score" --hf $path --tokens ids.txt) == "$loss" ]] || fail "score --hf $path: another loss than $loss"
 done
+[[ $("$score" --hf hf --tokens ids.txt --copy_weights) == "$loss" ]] || fail "score --copy_weights: another loss"
+expect 2 "--copy_weights: need --hf" "$score" --checkpoint run --tokens ids.txt --copy_weights
 for file in config.json generation_config.json model.safetensors tokenizer.json tokenizer_config.json; do
   [[ -s hf/$file ]] || fail "no hf/$file"
 done

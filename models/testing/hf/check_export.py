@@ -87,7 +87,8 @@ def check_folder(folder, ids_file, scores_file):
     print("tokenizer.json: all 256 bytes have their ids")
 
 
-def check_gguf(path, generated_file):
+def llama_cpp(path):
+    """A function (name, body) that sends a request to a server of llama.cpp with this model and returns its tokens."""
     import xllamacpp as llama
     options = llama.CommonParams()
     options.model.path = path
@@ -101,11 +102,20 @@ def check_gguf(path, generated_file):
                                          {"Content-Type": "application/json"})
         return json.load(urllib.request.urlopen(request))["tokens"]
 
+    return post
+
+
+def greedy_tokens(post, prompt, count):
+    return post("completion", {"prompt": prompt, "n_predict": count, "temperature": 0, "samplers": ["temperature"],
+                               "ignore_eos": True, "return_tokens": True})
+
+
+def check_gguf(path, generated_file):
+    post = llama_cpp(path)
     with open(generated_file, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     for line in lines:
-        tokens = post("completion", {"prompt": line["prompt_ids"], "n_predict": len(line["ids"]), "temperature": 0,
-                                     "samplers": ["temperature"], "ignore_eos": True, "return_tokens": True})
+        tokens = greedy_tokens(post, line["prompt_ids"], len(line["ids"]))
         assert tokens == line["ids"], f"other tokens after {line['prompt_ids']}: {tokens}"
     print(f"{len(lines)} prompts have the same {sum(len(line['ids']) for line in lines)} greedy tokens")
     for text in texts():

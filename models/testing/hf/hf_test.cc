@@ -219,6 +219,33 @@ TEST(Hf, OneSentenceForWhatDoesNotFit) {
   }
 }
 
+// GPT-2's old buffers are not needed.
+TEST(Hf, AnUnknownDtypeIsRefusedWhenItsTensorIsNeeded) {
+  const std::string folder = str_cat(::testing::TempDir(), "/dtypes");
+  io::make_folders(folder);
+  io::write_file_atomic(folder + "/config.json", io::read_file(folder_of("gpt2") + "/config.json"));
+  std::string text = io::read_file(folder_of("gpt2") + "/model.safetensors");
+  const auto load_with_u32 = [&](const std::string& tensor) {
+    const std::string entry = str_cat("\"", tensor, "\":{\"dtype\":\"");
+    const size_t at = text.find(entry + "F32");
+    WEFT_CHECK(at != text.npos, "no entry of ", tensor);
+    text.replace(at + entry.size(), 3, "U32");
+    io::write_file_atomic(folder + "/model.safetensors", text);
+    return error_of([&] {
+      const HfModel hf = weights::open_hf(folder);
+      const auto model = model_of(hf);
+      weights::load_weights(hf, model->named_cells());
+    });
+  };
+  EXPECT_EQ(load_with_u32("transformer.h.0.attn.bias"), "");
+  const std::string error = load_with_u32("transformer.h.0.attn.c_attn.weight");
+  EXPECT_EQ(error.find(str_cat(folder,
+                               "/model.safetensors: tensor 'transformer.h.0.attn.c_attn.weight' has dtype U32; "
+                               "need one of F32")),
+            0u)
+      << error;
+}
+
 // Files that are damaged on purpose get one line, within a second of the processor.
 TEST(Hf, HostileFilesAreRefusedAtOnce) {
   const std::string folder = str_cat(::testing::TempDir(), "/hostile"), path = folder + "/config.json";
