@@ -161,6 +161,7 @@ class Launcher {
     set("JOB_STORE", store_.path());
     set("JOB_TOKEN", token_);
     set(kMemoryVariable, restarts_.memory());
+    set(kNoMemoryVariable, restarts_.no_memory());
     if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());
     set(kFailureReport, report_path(rank));
     std::vector<char*> env, argv;
