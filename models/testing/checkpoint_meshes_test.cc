@@ -1,7 +1,7 @@
 // A checkpoint has the bytes of one device, whichever mesh wrote it: before the first step, and after five steps with
 // exact sums. Ranks are threads, processes, or processes over Gloo. A checkpoint of eight ranks continues on one rank
-// and on four with the losses of a run that was not interrupted. The test takes one family and one kind of ranks for
-// each mesh; --all takes all of them. It starts itself:
+// and on four with the losses and the files of a run that was not interrupted. The test takes one family and one kind
+// of ranks for each mesh; --all takes all of them. It starts itself:
 //     checkpoint_meshes_test FAMILY MESH SCHEDULE KIND FROM FOLDER
 #include <gtest/gtest.h>
 
@@ -63,9 +63,8 @@ double loss_of(nn::LanguageModel& model) {
   return out.ce.item<double>();
 }
 
-// Trains on a mesh from step `from`, 0 or kSaved, to step kEnd. A run from the beginning saves checkpoints of steps 0
-// and kSaved. A later run reads the checkpoint of kSaved in the folder `from_folder`. Writes the losses to
-// FOLDER/losses.
+// Trains on a mesh to step kEnd, from the beginning, or from the checkpoint of kSaved in `from_folder`. Writes the
+// losses to FOLDER/losses, and saves checkpoints of steps 0, kSaved and kEnd.
 void train_on(const nn::ModelFamily& family, const std::string& mesh, const std::string& schedule,
               const std::string& from_folder, const std::string& folder) {
   set_switch("WEFT_CXX", "none");  // interpreted: faster for so little data
@@ -129,6 +128,7 @@ void train_on(const nn::ModelFamily& family, const std::string& mesh, const std:
     const Tensor loss = step(tokens, targets, Tensor::from_vector<bool>({true}, {}));
     losses << loss.item<double>() << "\n";
   }
+  save(kEnd);
 }
 
 struct Row {
@@ -169,6 +169,16 @@ std::vector<std::string> lines(const std::string& path) {
 
 constexpr Row kOne{kOneDevice, 1};
 
+void expect_equal_files(const std::string& got, const std::string& want, int64_t step) {
+  const std::string of = str_cat("/steps/step_", step);
+  EXPECT_EQ(io::list_folder(want + of),
+            (std::vector<std::string>{"model.safetensors", "optimizer.safetensors", "state.json"}));
+  EXPECT_EQ(io::list_folder(got + of), io::list_folder(want + of));
+  for (const std::string& file : io::list_folder(want + of))
+    EXPECT_TRUE(io::read_file(got + of + "/" + file) == io::read_file(want + of + "/" + file))
+        << "step " << step << ": " << file << " differs";
+}
+
 TEST(CheckpointMeshes, HaveTheFilesOfOneDevice) {
   size_t turn = 0;
   for (const char* const family : {"gpt", "llama", "moe"}) {
@@ -187,15 +197,7 @@ TEST(CheckpointMeshes, HaveTheFilesOfOneDevice) {
       SCOPED_TRACE(str_cat(family, " on ", row->mesh, " ", row->schedule, ", ", kind));
       const std::string got = run(family, *row, kind);
       EXPECT_EQ(lines(got + "/losses"), lines(want + "/losses"));
-      for (const int64_t step : {int64_t{0}, kSaved}) {
-        const std::string of = str_cat("/steps/step_", step), files = want + of;
-        EXPECT_EQ(io::list_folder(files),
-                  (std::vector<std::string>{"model.safetensors", "optimizer.safetensors", "state.json"}));
-        EXPECT_EQ(io::list_folder(got + of), io::list_folder(files));
-        for (const std::string& file : io::list_folder(files))
-          EXPECT_TRUE(io::read_file(got + of + "/" + file) == io::read_file(files + "/" + file))
-              << "step " << step << ": " << file << " differs";
-      }
+      for (const int64_t step : {int64_t{0}, kSaved}) expect_equal_files(got, want, step);
       std::printf("%s on %s %s, %s\n", family, row->mesh, row->schedule, kind);
     }
   }
@@ -208,8 +210,10 @@ TEST(CheckpointMeshes, ContinueOnAnotherMesh) {
     const std::string saved = run(family, {"pp2,tp2,fsdp2", 8}, kKinds[0]);
     const std::vector<std::string> want = lines(whole + "/losses");
     for (const Row& row : {kOne, Row{"dp4", 4}}) {
-      const std::vector<std::string> got = lines(run(family, row, kKinds[0], saved) + "/losses");
-      EXPECT_EQ(got, std::vector<std::string>(want.begin() + kSaved, want.end())) << family << " on " << row.mesh;
+      SCOPED_TRACE(str_cat(family, " on ", row.mesh));
+      const std::string later = run(family, row, kKinds[0], saved);
+      EXPECT_EQ(lines(later + "/losses"), std::vector<std::string>(want.begin() + kSaved, want.end()));
+      expect_equal_files(later, whole, kEnd);
     }
   }
 }

@@ -2,8 +2,8 @@
 
 Run by hand, with torch and safetensors installed:
     python models/testing/torch_checkpoint.py runs/gpt-gpt_shakespeare/step_600 --score out/bin/models/gpt/score
-The losses must agree to 1e-5. Without --score it only prints PyTorch's loss; checkpoint_meshes_test has one as a
-constant. The models are those of make_fixtures.py.
+The losses must agree to 1e-5. Without --score it only prints PyTorch's loss, as checkpoint_meshes_test needs it. The
+models are in make_fixtures.py.
 """
 import argparse
 import json

@@ -38,7 +38,7 @@ class MemorySaver {
   void go_on(const std::function<void()>& work);
 
   const Setup& setup_;
-  RunningSave save_;       // of the newest state that has begun
+  RunningSave save_;       // the newest state that has begun
   double since_ = -1;      // when it began
   double interval_ = 0.5;  // auto: seconds between states
   int64_t host_bytes_ = 0;

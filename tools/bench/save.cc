@@ -114,7 +114,7 @@ double load(const std::string& folder) {
   });
 }
 
-// Measures once beside a checkpoint; `bytes` has as many bytes.
+// Measures once beside a checkpoint. `bytes` has its size.
 void measure(const std::string& folder, std::span<const std::byte> bytes, Bounds& bounds) {
   const std::vector<std::string> files = tensor_files(folder);
   const std::string other = folder + "/other";
