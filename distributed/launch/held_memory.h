@@ -1,5 +1,6 @@
 // Memory that outlives the processes of a job: files in memory that their launcher holds open.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -7,8 +8,8 @@
 
 namespace weft::dist {
 
-/// The variable with the folder, in the environment of the processes.
-inline constexpr const char* kMemoryVariable = "JOB_MEMORY";
+/// The variables with the folder and, if there is none, with the reason, in the environment of the processes.
+inline constexpr const char *kMemoryVariable = "JOB_MEMORY", *kNoMemoryVariable = "JOB_NO_MEMORY";
 
 class HeldMemory {
  public:
@@ -20,11 +21,16 @@ class HeldMemory {
 
   /// The folder: empty but for links to the files. The destructor removes it.
   const std::string& path() const { return folder_.path(); }
+  /// The reason why the system refused the folder or a file: "memfd_create: Too many open files". Empty: it did not.
+  const std::string& refused() const { return refused_; }
   /// The link to a file in the folder of a HeldMemory.
   static std::string file(const std::string& folder, int number);
+  /// The bytes of memory that the files in the folder of a HeldMemory have.
+  static int64_t bytes(const std::string& folder);
 
  private:
   LockedFolder folder_;
+  std::string refused_;
   std::vector<int> files_;
 };
 

@@ -165,6 +165,7 @@ class Launcher {
     set("JOB_TOKEN", token_);
     if (std::getenv("REPLICAS")) set(control::kIncarnationVariable, str_cat(incarnation_));
     set(kMemoryVariable, restarts_.memory());
+    set(kNoMemoryVariable, restarts_.no_memory());
     if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());
     set(kFailureReport, report_path(rank));
     std::vector<char*> env, argv;

@@ -40,6 +40,8 @@ class Restarts {
   std::vector<std::string> arguments() const;
   /// The folder of states in memory, for the processes; empty: none.
   const std::string& memory() const { return memory_.path(); }
+  /// The reason why there is none although restarts need it; else empty.
+  const std::string& no_memory() const { return memory_.refused(); }
 
  private:
   static constexpr int kFiles = 4;  // two states of two files: models/train/memory.h

@@ -198,7 +198,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock, const AboutRun& about) {
   const auto save = begin_checkpoint(dir, state, model, optimizer, keep, lock, about, AsyncSave::Pace::kFull);
   save->wait();
-  WEFT_CHECK_AS(kUnavailable, save->note().empty(), save->note());
+  WEFT_CHECK_AS(kFailedPrecondition, save->note().empty(), save->note());
   return str_cat(dir, "/step_", state.step);
 }
 

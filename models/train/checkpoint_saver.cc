@@ -51,52 +51,57 @@ bool CheckpointSaver::due(int64_t step) {
 }
 
 void CheckpointSaver::wait(Progress& progress) {
-  if (!save_) return;
+  if (!save_.save) return;
   const double begin = now_seconds();
-  const int64_t step = step_;
-  go_on([this] { save_->wait(); });
+  go_on([this] { save_.save->wait(); });
   const double waited = now_seconds() - begin;
-  if (waited >= 0.01) progress.note(formatted("waited %.2f s for the save of step %ld", waited, step));
+  if (waited >= 0.01) progress.note(formatted("waited %.2f s for the save of step %ld", waited, save_.step));
 }
 
 void CheckpointSaver::save(const Content& c, bool last, Progress& progress) {
   const flight::HostPhase phase(flight::Phase::kCheckpoint);
   wait(progress);
   last_ = last;
-  step_ = c.state.step;
-  stall_ = 0;
+  save_.step = c.state.step;
+  save_.stall = 0;
   since_ = now_seconds();
   const auto pace = async_ && !last ? AsyncSave::Pace::kYield : AsyncSave::Pace::kFull;
   go_on([&] {
-    save_ =
+    save_.save =
         begin_checkpoint(setup_.dir, c.state, c.model, c.optimizer, keep_, lock_ ? &*lock_ : nullptr, c.about, pace);
-    if (pace == AsyncSave::Pace::kFull) save_->wait();
+    if (pace == AsyncSave::Pace::kFull) save_.save->wait();
   });
 }
 
-// Does `work` of a save, and ends the save if it is complete. All processes have the same error.
-void CheckpointSaver::go_on(const std::function<void()>& work) {
+std::optional<Error> RunningSave::go_on(const std::function<void()>& work) {
   const double begin = now_seconds();
   try {
     work();
   } catch (const Error& e) {
-    if (follows(e.code())) throw;  // the job has ended
-    save_.reset();
-    return failed(e);
+    if (follows(e.code())) throw;
+    save.reset();
+    return e;
   }
-  stall_ += now_seconds() - begin;
-  if (save_->complete()) end();
+  stall += now_seconds() - begin;
+  return {};
 }
 
-void CheckpointSaver::end() {
-  const std::unique_ptr<AsyncSave> save = std::move(save_);
-  saved_ = step_;
+std::unique_ptr<AsyncSave> RunningSave::take_complete() { return save && save->complete() ? std::move(save) : nullptr; }
+
+void CheckpointSaver::go_on(const std::function<void()>& work) {
+  if (const std::optional<Error> error = save_.go_on(work)) return failed(*error);
+  if (const std::unique_ptr<AsyncSave> save = save_.take_complete()) end(*save);
+}
+
+void CheckpointSaver::end(const AsyncSave& save) {
+  saved_ = save_.step;
   // Without async, the run has waited for the thread.
-  interval_ = best_interval(stall_ + save->copy_seconds(), async_ ? save->seconds() : 0, mtbf_);
-  if (save->note().empty()) return;
+  interval_ = best_interval(save_.stall + save.copy_seconds(), async_ ? save.seconds() : 0, mtbf_);
+  if (save.note().empty()) return;
   check_lock();
-  const std::string text = str_cat("old checkpoints are not removed: ", save->note());
-  if (stop_) throw Error(Code::kUnavailable, text);
+  const std::string text = str_cat("old checkpoints are not removed: ", save.note());
+  // Not kUnavailable, which only follows the failure of another process.
+  if (stop_) throw Error(Code::kFailedPrecondition, text);
   if (dist::is_first()) internal::warn(text);
 }
 
@@ -105,7 +110,7 @@ void CheckpointSaver::failed(const Error& error) {
   if (stop_ || last_) throw error;
   if (dist::is_first())
     internal::warn(
-        str_cat("step ", step_, " is not saved: ", error.what(), "; training goes on (--checkpoint_errors)"));
+        str_cat("step ", save_.step, " is not saved: ", error.what(), "; training goes on (--checkpoint_errors)"));
 }
 
 // Throws if another run has taken the folder.

@@ -14,6 +14,21 @@
 
 namespace weft::train {
 
+/// A save that is written while the run waits or continues.
+struct RunningSave {
+  std::unique_ptr<AsyncSave> save;  // null: none is being written
+  int64_t step = -1;                // its step
+  double stall = 0;                 // seconds that the run has waited for it
+
+  /// Whether this process is at work on it.
+  bool busy() const { return save && save->busy(); }
+  /// Does `work`, which begins or continues the save. Returns the error of the save, which has then ended; all
+  /// processes have the same error. Throws errors that only follow the end of the job.
+  std::optional<Error> go_on(const std::function<void()>& work);
+  /// The save if it is complete, and then no longer `save`; else null.
+  std::unique_ptr<AsyncSave> take_complete();
+};
+
 class CheckpointSaver {
  public:
   /// Saves nothing before lock(). `setup` must outlive this.
@@ -29,10 +44,10 @@ class CheckpointSaver {
   void set_saved(int64_t step) { saved_ = step; }
 
   /// Whether this process is at work on a save.
-  bool busy() const { return save_ && save_->busy(); }
+  bool busy() const { return save_.busy(); }
   /// Continues the save that is being written, if there is one; need no busy process. A collective.
   void advance() {
-    if (save_) go_on([this] { save_->advance(); });
+    if (save_.save) go_on([this] { save_.save->advance(); });
   }
   /// Waits for the save that is being written. A collective.
   void wait(Progress& progress);
@@ -50,7 +65,7 @@ class CheckpointSaver {
  private:
   void go_on(const std::function<void()>& work);
   void failed(const Error& error);
-  void end();
+  void end(const AsyncSave& save);
   void check_lock();
 
   const Setup& setup_;
@@ -58,11 +73,9 @@ class CheckpointSaver {
   const int64_t keep_;
   const double mtbf_;  // seconds
   std::optional<io::FileLock> lock_;
-  std::unique_ptr<AsyncSave> save_;  // the save that is being written
-  int64_t step_ = -1;                // the step of save_
+  RunningSave save_;
   int64_t saved_ = -1;
   bool last_ = false;     // a failed save ends the run
-  double stall_ = 0;      // seconds that the run has waited for save_
   double since_ = -1;     // auto: when the newest save began, or the first step ended; -1: no step has begun
   double interval_ = 30;  // auto: seconds between saves
 };

@@ -209,10 +209,13 @@ TEST_F(Saver, OldCheckpointsThatCannotBeRemovedHaveTheirOwnSentence) {
     io::testing::set_fault(dir_ + "/step_", calls, Fault::kBroken);
     std::string error;
     const std::string err = printed([&] {
-                              error = error_of([&] {
-                                saver->save(content(2), false, progress_);
-                                saver->wait(progress_);
-                              });
+                              // The error is a cause, and does not follow another one.
+                              error = testing::placed_error_of(
+                                  [&] {
+                                    saver->save(content(2), false, progress_);
+                                    saver->wait(progress_);
+                                  },
+                                  Code::kFailedPrecondition);
                             }).second;
     const std::string text = "old checkpoints are not removed: ";
     if (*errors == 'w') {
@@ -257,6 +260,22 @@ TEST_F(Saver, RunsOfOneLauncherDoNotFindStatesOfEachOther) {
   last.begin(content(1));
   last.end();
   EXPECT_EQ(newest_step(second.memory), -1);
+  ::unsetenv(dist::kMemoryVariable);
+}
+
+TEST_F(Saver, StatesNeedFreeMemory) {
+  const dist::HeldMemory held(4);
+  ASSERT_NE(held.path(), "");
+  ::setenv(dist::kMemoryVariable, held.path().c_str(), 1);
+  setup_.memory = memory_folder("", dir_);
+  setup_.memory_every = 1;
+  MemorySaver saver(setup_);
+  CheckpointSaver::Content large = content(1);
+  const Shape huge{int64_t{1} << 42};
+  large.model.emplace_back("huge", Parameter({kFloat32, Device::cpu(), huge}, [&] { return zeros(huge); }));
+  const std::string error = error_of([&] { saver.begin(large); });
+  EXPECT_TRUE(error.starts_with("--memory_every: this host has ")) << error;
+  expect_has(error, "B of free memory; need 35.2 TB for two states of the run");
   ::unsetenv(dist::kMemoryVariable);
 }
 

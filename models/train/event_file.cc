@@ -92,7 +92,8 @@ void EventFile::scalar(std::string_view tag, double value, int64_t step) {
 }
 
 void EventFile::write(const StepMetrics& m) {
-  if (!file_) return;
+  if (!file_ || m.step <= newest_) return;
+  newest_ = m.step;
   for (const auto& [tag, value] : {std::pair("train/loss", m.loss),
                                    {"train/grad_norm", m.grad_norm},
                                    {"train/lr", m.lr},

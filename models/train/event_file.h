@@ -22,7 +22,7 @@ class EventFile {
   ~EventFile();
   EventFile(const EventFile&) = delete;
   void scalar(std::string_view tag, double value, int64_t step);
-  /// loss, grad_norm, lr, tokens_per_s and the like, as "train/loss".
+  /// loss, grad_norm, lr, tokens_per_s and the like, as "train/loss". A step that is made again is not written again.
   void write(const StepMetrics& m);
   const std::string& path() const { return path_; }
 
@@ -30,6 +30,7 @@ class EventFile {
   void record(const std::string& event);
   std::FILE* file_ = nullptr;
   std::string path_;
+  int64_t newest_ = 0;  // the newest step
 };
 
 }  // namespace weft::train

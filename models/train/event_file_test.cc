@@ -52,6 +52,7 @@ TEST(EventFile, ContainsTheMessagesOfScalars) {
     path = file.path();
     file.scalar("a/b", 1.5, 300);
     file.write({.step = 7, .loss = 2});
+    file.write({.step = 7, .loss = 3});  // made again
   }
   const std::vector<std::string> got = messages_of(path);
   ASSERT_EQ(got.size(), 7u);

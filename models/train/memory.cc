@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <string_view>
 
+#include "distributed/launch/free_memory.h"
 #include "distributed/launch/held_memory.h"
 #include "distributed/launch/processes.h"
 #include "framework/base/error.h"
-#include "framework/base/failure_report.h"
 #include "framework/base/units.h"
 #include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/rank/flight.h"
@@ -50,8 +50,8 @@ bool knows_checkpoint(const std::string& folder, int64_t saved) {
   return io::exists(path) && io::read_file(path) == str_cat(saved);
 }
 
-// Makes the folder of a run. In --memory_dir it needs room for two states, which have `bytes` together; states that are
-// there will be replaced.
+// Makes the folder of a run. It needs room for two states, which have `bytes` together; states that are there will be
+// replaced.
 void make_folder(const std::string& folder, int64_t bytes) {
   io::make_folders(io::folder_of(folder));
   struct statvfs room {};
@@ -59,7 +59,13 @@ void make_folder(const std::string& folder, int64_t bytes) {
     internal::fail(Code::kFailedPrecondition,
                    str_cat("--memory_dir: cannot make '", folder, "': ", io::errno_text(errno)));
   need_own(folder);  // another user may have made it since memory_folder()
-  if (is_held(folder)) return;
+  if (is_held(folder)) {
+    const int64_t free = dist::free_memory(), need = bytes - dist::HeldMemory::bytes(held_folder());
+    WEFT_CHECK_AS(kResourceExhausted, free < 0 || free >= need, "--memory_every: this host has ",
+                  bytes_text(static_cast<double>(free)), " of free memory; need ",
+                  bytes_text(static_cast<double>(need)), " for two states of the run");
+    return;
+  }
   const double free = static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
   const double need = static_cast<double>(bytes / 2 * std::max<int64_t>(0, 2 - count_checkpoints(folder)));
   WEFT_CHECK_AS(kResourceExhausted, free >= need, "--memory_dir: ", folder, " has room for ", bytes_text(free),
@@ -94,7 +100,7 @@ std::string memory_folder(const std::string& memory_dir, const std::string& dir)
 }
 
 void MemorySaver::begin(const CheckpointSaver::Content& c) {
-  step_ = c.state.step;
+  save_.step = c.state.step;
   const dist::Processes* const job = dist::Processes::current();
   WEFT_CHECK_AS(kFailedPrecondition, !job || job->on_one_host(),
                 "--memory_every: the ranks are on several hosts, each of which would have a part of a state; need one "
@@ -103,40 +109,40 @@ void MemorySaver::begin(const CheckpointSaver::Content& c) {
     for (const auto& [name, cell] : *cells) host_bytes_ += 2 * cell.type().nbytes();
   internal::on_first_process("preparing the memory of states", [&] {
     make_folder(setup_.memory, host_bytes_);
-    while (newest_step(setup_.memory) > step_) io::remove_folder_at_once(latest_checkpoint(setup_.memory));
+    while (newest_step(setup_.memory) > save_.step) io::remove_folder_at_once(latest_checkpoint(setup_.memory));
     saved_ = newest_step(setup_.dir);
   });
 }
 
 bool MemorySaver::due(int64_t step) {
-  if (setup_.memory.empty() || save_) return false;
-  if (setup_.memory_every > 0) return step - step_ >= setup_.memory_every;
+  if (setup_.memory.empty() || save_.save) return false;
+  if (setup_.memory_every > 0) return step - save_.step >= setup_.memory_every;
   const double now = now_seconds();
   if (since_ < 0) since_ = now;
   return now - since_ > interval_;
 }
 
 void MemorySaver::advance() {
-  if (save_) go_on([this] { save_->advance(); });
+  if (save_.save) go_on([this] { save_.save->advance(); });
 }
 
 void MemorySaver::save(const CheckpointSaver::Content& c, int64_t saved) {
   const flight::HostPhase phase(flight::Phase::kCheckpoint);
-  step_ = c.state.step;
+  save_.step = c.state.step;
   since_ = now_seconds();
-  stall_ = 0;
+  save_.stall = 0;
   go_on([&] {
     const auto room = [&] {
       io::write_file_atomic(saved_path(setup_.memory), str_cat(std::max(saved_, saved)));
       return room_for_state(setup_.memory);
     };
-    save_ = begin_checkpoint(setup_.memory, c.state, c.model, c.optimizer, /*keep=*/0, /*lock=*/nullptr, c.about,
-                             AsyncSave::Pace::kYield, room);
+    save_.save = begin_checkpoint(setup_.memory, c.state, c.model, c.optimizer, /*keep=*/0, /*lock=*/nullptr, c.about,
+                                  AsyncSave::Pace::kYield, room);
   });
 }
 
 void MemorySaver::end() {
-  if (save_) go_on([this] { save_->wait(); });
+  if (save_.save) go_on([this] { save_.save->wait(); });
   if (setup_.memory.empty()) return;
   internal::on_first_process("removing states in memory", [this] {
     if (!io::is_folder(setup_.memory)) return;
@@ -151,21 +157,14 @@ void MemorySaver::end() {
   });
 }
 
-// Does `work` of a state, and ends it if it is complete. All processes have the same error.
 void MemorySaver::go_on(const std::function<void()>& work) {
-  const double begin = now_seconds();
-  try {
-    work();
-    stall_ += now_seconds() - begin;
-    if (!save_->complete()) return;
-    // About 2 % of the time: steps are up to 10 % slower while threads write.
-    interval_ = std::max(0.5, 50 * (stall_ + 0.1 * save_->seconds()));
-  } catch (const Error& e) {
-    if (follows(e.code())) throw;  // the job has ended
+  if (const std::optional<Error> error = save_.go_on(work)) {
     if (dist::is_first() && !std::exchange(warned_, true))
-      internal::warn(str_cat("step ", step_, " is not kept in memory: ", e.what(), "; training goes on"));
+      internal::warn(str_cat("step ", save_.step, " is not kept in memory: ", error->what(), "; training goes on"));
+  } else if (const std::unique_ptr<AsyncSave> save = save_.take_complete()) {
+    // About 2 % of the time: steps are up to 10 % slower while threads write.
+    interval_ = std::max(0.5, 50 * (save_.stall + 0.1 * save->seconds()));
   }
-  save_.reset();
 }
 
 std::string newest_state(const std::string& dir, const std::string& memory) {

@@ -26,7 +26,7 @@ class MemorySaver {
   /// written, none is due.
   bool due(int64_t step);
   /// Whether this process is at work on a state.
-  bool busy() const { return save_ && save_->busy(); }
+  bool busy() const { return save_.busy(); }
   /// Continues the state that is being written, if there is one; need no busy process.
   void advance();
   /// Begins to write a state, which threads do. An error becomes a warning. `saved`: CheckpointSaver::saved().
@@ -38,11 +38,9 @@ class MemorySaver {
   void go_on(const std::function<void()>& work);
 
   const Setup& setup_;
-  std::unique_ptr<AsyncSave> save_;  // the state that is being written
-  int64_t step_ = 0;                 // the step of the newest state that has begun
-  double since_ = -1;                // when it began
-  double stall_ = 0;                 // seconds that the run has waited for it
-  double interval_ = 0.5;            // auto: seconds between states
+  RunningSave save_;       // the newest state that has begun
+  double since_ = -1;      // when it began
+  double interval_ = 0.5;  // auto: seconds between states
   int64_t host_bytes_ = 0;
   int64_t saved_ = -1;  // first process: the newest checkpoint on disk at the start
   bool warned_ = false;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 
+#include "distributed/launch/held_memory.h"
 #include "distributed/overlap/arrange.h"
 #include "distributed/placement/replica.h"
 #include "distributed/plan/forbid.h"
@@ -304,8 +306,11 @@ void settle_memory(Setup& p, const TrainOptions& o) {
   check_flag("memory_dir", on || o.memory_dir.empty(), o.memory_dir, "--memory_every as well");
   check_flag("memory_every", !on || p.checkpoint_every != 0, o.memory_every,
              "--checkpoint_every above 0 or auto: states in memory are gone when the host is");
+  const char* const refused = std::getenv(dist::kNoMemoryVariable);
   check_flag("memory_every", !on || !p.memory.empty() || o.restarts > 0, o.memory_every,
-             "--restarts above 0, whose launcher holds the memory, or --memory_dir with a folder in memory");
+             refused && *refused
+                 ? str_cat("--memory_dir with a folder in memory: the launcher cannot hold memory (", refused, ")")
+                 : "--restarts above 0, whose launcher holds the memory, or --memory_dir with a folder in memory");
 }
 
 // The newest folder BASE, BASE-2, ... with checkpoints to resume from, or the first one that no run has used.

@@ -122,6 +122,11 @@ TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
   EXPECT_EQ(refused(),
             "--memory_every: got auto; need --restarts above 0, whose launcher holds the memory, or "
             "--memory_dir with a folder in memory");
+  ::setenv("JOB_NO_MEMORY", "memfd_create: Permission denied", 1);
+  EXPECT_EQ(refused(),
+            "--memory_every: got auto; need --memory_dir with a folder in memory: the launcher cannot hold memory "
+            "(memfd_create: Permission denied)");
+  ::unsetenv("JOB_NO_MEMORY");
   o.restarts = 1;
   EXPECT_EQ(settle(moe::family(), o).memory, "");  // the launcher has no ranks
   o.restarts = 0;

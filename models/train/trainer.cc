@@ -137,11 +137,12 @@ class Trainer {
     bool planned = false;  // the plan was reported
     // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
     const auto went_back = [&] {
-      if (!check || check->passes(state_, [&](const std::string& text) { progress.note(text); })) return false;
+      bool differed = false;  // one device makes steps again without a difference
+      if (!check || check->passes(state_, [&](auto& s) { differed = true, progress.note(s); })) return false;
       flights.clear();
       loader_->seek(state_.samples);
       queued = state_.step;
-      files.go_back(state_.step, /*events=*/meter.has_value());
+      files.go_back(state_.step, /*events=*/differed);
       return true;
     };
     // Reads the results of the oldest steps until only `left` steps are queued.
@@ -338,17 +339,16 @@ class Trainer {
           options_.plan.c_str());
     if (!options_.save_plan.empty() && dist::is_first()) dist::save_plan(report, io::resolve_path(options_.save_plan));
     if (options_.show_plan) std::printf("%s\n", report.to_string().c_str());
-    if (options_.show_plan && options_.checkpoint_async) {
+    const int copies = options_.checkpoint_async + (memory_.host_bytes() > 0);
+    if (options_.show_plan && copies > 0) {
       int64_t cells = 0;
       for (const dist::PlannedCell& c : report.cells()) cells += c.bytes;
-      std::printf("peak memory of a rank while a checkpoint is written: %s (--checkpoint_async: its cells twice)\n",
-                  bytes_text(static_cast<double>(report.peak_bytes() + cells)).c_str());
+      std::printf("peak memory of a rank during saves: %s (--checkpoint_async, --memory_every: its cells %d times)\n",
+                  bytes_text(static_cast<double>(report.peak_bytes() + copies * cells)).c_str(), copies + 1);
     }
     if (options_.show_plan && memory_.host_bytes() > 0)
-      std::printf(
-          "states in memory of the host: %s (--memory_every: the newest two); a rank has its cells once more "
-          "while one is written\n",
-          bytes_text(static_cast<double>(memory_.host_bytes())).c_str());
+      std::printf("states in memory of the host: %s (--memory_every: the newest two)\n",
+                  bytes_text(static_cast<double>(memory_.host_bytes())).c_str());
     std::fflush(stdout);
   }
 

@@ -56,6 +56,21 @@ TEST(Trainer, ResumesFromACheckpointThatAppearsWhileItStarts) {
   EXPECT_EQ(read_state(latest_checkpoint(dir)).step, 6);
 }
 
+// One device makes each second step twice, to compare the results.
+TEST(Trainer, WritesTheEventsOfAStepOnce) {
+  const std::string dir = folder("events");
+  TrainOptions o = options_in(dir + "/run", 6);
+  o.check_state = 2;
+  o.log_dir = dir + "/events";
+  EXPECT_EQ(train(gpt::family(), o), 0);
+  const std::vector<std::string> files = io::list_folder(o.log_dir);
+  ASSERT_EQ(files.size(), 1u);
+  const std::string text = io::read_file(o.log_dir + "/" + files[0]), tag = "train/loss";
+  int count = 0;
+  for (size_t at = text.find(tag); at != text.npos; at = text.find(tag, at + 1)) ++count;
+  EXPECT_EQ(count, 6);
+}
+
 TEST(Trainer, RefusesCheckpointsThatAppearWhileItStarts) {
   const std::string dir = folder("refuse");
   testing::expect_error([&] { train(after_another_run(options_in(dir, 2)), options_in(dir, 4)); },
