@@ -403,7 +403,7 @@ TEST(StateCheck, RefusesErrorsOptionsWithoutSense) {
   o.check_state = 0;
   o.check_state_errors = "continue";
   EXPECT_EQ(testing::error_of([&] { settle(gpt::family(), o); }),
-            "--check_state_errors: got continue; need --check_state above 0 as well");
+            "--check_state_errors: got continue; need --check_state or --check_compute above 0 as well");
 }
 
 struct Outcome {
