@@ -167,7 +167,7 @@ std::string ComputeCheck::found(const std::vector<Run>& runs, std::set<int>& wro
   const uint64_t first = *std::min_element(at.begin(), at.end());
   for (size_t place = 0; place < n; ++place) {
     if (at[place] != first) continue;
-    std::map<uint64_t, std::set<int>> ranks;  // by bits
+    std::map<uint64_t, std::set<int>> ranks;  // key: bits
     for (const Run& r : runs) ranks[r.bits[place][first]].insert(rank_at(static_cast<int>(place), r.by));
     size_t most = 0;
     for (const auto& [bits, of] : ranks) most = std::max(most, of.size());

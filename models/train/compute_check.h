@@ -47,7 +47,7 @@ class ComputeCheck {
   struct Run {
     int by = 0;
     size_t operands = 0;     // the largest number of operands of a place
-    std::vector<Bits> bits;  // by place
+    std::vector<Bits> bits;  // index: place
     std::vector<Bits> sums;  // the sums of the operands of the ranks of this process, by rank
   };
   int rank_at(int place, int by) const;

@@ -39,7 +39,7 @@ struct Change {
   int rank = 0;
   int64_t from = -1, until = -1;  // sums of the rank that are changed, from 0
   bool parameter = false;         // a bit of a parameter changes instead
-  int64_t sums = 0;               // of the rank so far
+  int64_t sums = 0;               // number of sums so far
   nn::LanguageModel* model = nullptr;
 
   ~Change() {

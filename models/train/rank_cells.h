@@ -29,7 +29,7 @@ uint64_t first_difference(const std::vector<uint64_t>& a, const std::vector<uint
 /// Gives each process the words of all. Words of other processes are 0. A collective.
 void gather_words(std::vector<uint64_t>& words);
 
-/// The shards of a cell on the ranks of a world. Null: there are none, or they are of another mesh of this program. Then
+/// The shards of a cell on the ranks of a world. Null: there are none, or they are of another mesh of this program, and
 /// no step of the run has used the cell.
 dist::ShardedCell* shards_of(const Cell& cell, const dist::World& world);
 

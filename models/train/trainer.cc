@@ -143,8 +143,8 @@ class Trainer {
     std::optional<RankMeter> meter;         // on a mesh
     double finished = 0, last_seconds = 0;  // when the previous step was read, and how long it took
     int64_t queued = state_.step;
-    // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
     const auto note = [&](const std::string& text) { progress.note(text); };
+    // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
     const auto went_back = [&] {
       if (!check || check->passes(state_, note)) return false;
       flights.clear();
