@@ -84,8 +84,14 @@ int StateCheck::wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) c
   std::vector<uint64_t> at(ranks());  // the first operand of a rank that differs from an earlier one; the state is last
   for (const int r : world_->local()) at[r] = first_difference(s.operands[r], operands_[r]);
   gather_words(at);
-  for (size_t i = 0; i < now.size(); ++i)
-    if (uint64_t& of_rank = at[i % ranks()]; of_rank == kNever && s.hashes[i] != now[i]) --of_rank;
+  for (size_t c = 0; c < cells_.size(); ++c) {
+    const auto differs = [&](size_t r) { return s.hashes[c * ranks() + r] != now[c * ranks() + r]; };
+    size_t differing = 0;
+    for (size_t r = 0; r < ranks(); ++r) differing += differs(r);
+    // The program sets some cells before each step, such as the learning rate. If the step then fails, they are newer.
+    for (size_t r = 0; r < ranks() && differing < ranks(); ++r)
+      if (at[r] == kNever && differs(r)) --at[r];
+  }
   const auto& [cell, equal, suspects, others] = s.difference;
   const int first = *std::min_element(suspects.begin(), suspects.end(), [&](int a, int b) { return at[a] < at[b]; });
   if (std::count_if(suspects.begin(), suspects.end(), [&](int r) { return at[r] == at[first]; }) == 1) return first;

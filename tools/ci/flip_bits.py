@@ -156,31 +156,32 @@ def choose(job, rank, kind, step, dice):
     name, value = kind, b""
     if kind != "any":
         named = tensors(job.path(step) / ("model.safetensors" if kind == "parameter" else "optimizer.safetensors"))
-        name = dice.choice(sorted(n for n, v in named.items() if len(v) >= 256))
+        name = dice.choice(sorted(n for n, v in named.items() if len(v) >= 256 and v[:64].count(0) < 16))
         value = named[name]
+    candidates = []  # (address, bytes); the launcher ends a job that is stopped for 2 s, so no memory is read twice
+    for begin, data in before.items() if value else ():
+        at = data.find(value[:64])
+        while at >= 0:
+            if data[at:at + len(value)] == value:
+                candidates.append((begin + at, value))
+            at = data.find(value[:64], at + 4)
+    regions = [] if value else list(before.items())
+    for begin, data in dice.choices(regions, [len(data) for _, data in regions], k=4000) if regions else ():
+        at = dice.randrange(len(data) // 256) * 256
+        if is_floats(data[at:at + 256]):
+            candidates.append((begin + at, data[at:at + 256]))
     lines = job.step()
     job.signal(signal.SIGCONT)
     while job.step() < lines + 1 and job.process.poll() is None:
         time.sleep(0.0005)
     time.sleep(dice.random() * STEP)
     job.signal(signal.SIGSTOP)
-    after = memory(pid, rank)
-    places = []
-    if value:  # the copy that the step has changed is the cell; a copy that a check keeps has not changed
-        for begin, data in before.items():
-            at = data.find(value)
-            while at >= 0:
-                if after.get(begin, b"")[at:at + len(value)] not in (value, b""):
-                    places.append(begin + at)
-                at = data.find(value, at + 4)
-        return (name, dice.choice(places) + dice.randrange(len(value))) if places else None
-    regions = [b for b in before if b in after and len(after[b]) == len(before[b])]
-    for _ in range(200000):
-        begin = dice.choices(regions, [len(after[b]) for b in regions])[0]
-        at = dice.randrange(len(after[begin]) // 256) * 256
-        block = after[begin][at:at + 256]
-        if block != before[begin][at:at + 256] and is_floats(block):
-            return name, begin + at + dice.randrange(256)
+    # A step has changed the cell. It has not changed the copy that a check keeps.
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as mem:
+        for address, data in dice.sample(candidates, len(candidates)):
+            with contextlib.suppress(OSError):
+                if os.pread(mem.fileno(), len(data), address) not in (data, b""):
+                    return name, address + dice.randrange(len(data))
     return None
 
 
@@ -243,10 +244,11 @@ def main():
             continue
         rank, kind = dice.randrange(2), dice.choice(["parameter", "moment", "any"])
         place = choose(job, rank, kind, step, dice)
-        if place:
+        if place and job.process.poll() is None:
             made += 1
             last = kind, place[0], rank, job.step() + 1
-            flip(job.pids[rank], place[1], dice.randrange(8))
+            with contextlib.suppress(ProcessLookupError):  # the job has ended
+                flip(job.pids[rank], place[1], dice.randrange(8))
         job.signal(signal.SIGCONT)
     if last:
         outcome(job.next_checkpoint())
