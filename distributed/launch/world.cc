@@ -19,18 +19,19 @@
 namespace weft::dist {
 namespace {
 
-// The communicators of the ranks of this process, by axes and first rank of their group: between threads, or between
-// the processes of a job. The first use of a communicator creates it. In a job it also waits for the other processes:
+// The communicators of the ranks of this process, by axes and ranks of their group: between threads, or between the
+// processes of a job. The first use of a communicator creates it. In a job it also waits for the other processes:
 // ranks must use several communicators in one order.
 class Transport {
  public:
   Transport(const Mesh& mesh, Processes* job) : mesh_(mesh), job_(job) {}
 
-  // The communicator of a rank of this process along mesh dimensions.
+  // The communicator of a rank of this process along mesh dimensions, in its place.
   Ref<Communicator> get(int rank, const std::string& axes) {
-    const std::vector<int> group = mesh_.group(rank, axes);
+    std::vector<int> group = mesh_.group(place_of(rank), axes);
+    for (int& r : group) r = rank_at(r);
     MutexLock lock(mutex_);
-    auto& all = groups_[{axes, group[0]}];
+    auto& all = groups_[{axes, group}];
     if (all.empty()) {
       all = make(axes, group);
       if (!cause_.empty()) all.begin()->second->abort(cause_);
@@ -39,6 +40,11 @@ class Transport {
     }
     return all.at(rank);
   }
+
+  void take_places(const std::string& dim, int by) { dim_ = dim, by_ = by; }
+  std::pair<std::string, int> places() const { return {dim_, by_}; }
+  int place_of(int rank) const { return further(rank, by_); }
+  int rank_at(int place) const { return further(place, -by_); }
 
   // Aborts all communicators, including later ones, until reset(). Keeps the first cause.
   void abort(const std::string& cause) {
@@ -77,6 +83,13 @@ class Transport {
  private:
   using Group = std::map<int, Ref<Communicator>>;  // key: rank of this process
 
+  int further(int rank, int by) const {
+    if (by == 0) return rank;
+    const std::vector<int> line = mesh_.group(rank, dim_);
+    const auto n = static_cast<int64_t>(line.size());
+    return line[static_cast<size_t>(((mesh_.coordinate(rank, dim_) + by) % n + n) % n)];
+  }
+
   Group make(const std::string& axes, const std::vector<int>& group) {
     const std::vector<Ref<Communicator>> all =
         job_ ? job_->world().communicators(axes, group)
@@ -91,7 +104,9 @@ class Transport {
   const Mesh& mesh_;
   Processes* const job_;
   Mutex mutex_;
-  std::map<std::pair<std::string, int>, Group> groups_;
+  std::map<std::pair<std::string, std::vector<int>>, Group> groups_;
+  std::string dim_;
+  int by_ = 0;
   std::string cause_;
   std::set<int> returned_;
 };
@@ -102,11 +117,12 @@ class Rank final : public RankContext {
   ~Rank() override { abandon(); }
   Communicator& communicator(const std::string& axes) override {
     if (replica && axes == "replica") return replica->sums();
-    auto it = mine_.find(axes);
-    if (it == mine_.end()) {
+    std::map<std::string, Ref<Communicator>>& mine = mine_[all_.places()];
+    auto it = mine.find(axes);
+    if (it == mine.end()) {
       Ref<Communicator> made = all_.get(rank(), axes);
       if (replica && axes == "world") made = replica->votes(std::move(made));
-      it = mine_.emplace(axes, std::move(made)).first;
+      it = mine.emplace(axes, std::move(made)).first;
     }
     return *it->second;
   }
@@ -118,7 +134,7 @@ class Rank final : public RankContext {
 
  private:
   Transport& all_;
-  std::map<std::string, Ref<Communicator>> mine_;
+  std::map<std::pair<std::string, int>, std::map<std::string, Ref<Communicator>>> mine_;  // by places and axes
 };
 
 }  // namespace
@@ -220,6 +236,7 @@ struct World::Impl {
   Processes* const job = Processes::current();
   LiveReplicas* const replicas;
   Transport transport{mesh, job};
+  std::vector<std::string> connected;        // axes
   std::vector<int> local;                    // the ranks of this process
   std::vector<std::unique_ptr<Rank>> ranks;  // index: rank; null for ranks of other processes
   std::vector<std::thread> drivers;
@@ -282,15 +299,23 @@ void World::run(const std::function<void(int)>& fn) {
 }
 
 void World::connect(const std::vector<std::string>& axes) {
-  // Goes through groups by their first ranks, which is the same order in all processes.
+  // Goes through groups by their first places, which is the same order in all processes.
   for (const std::string& names : axes)
     for (int first = 0; first < size(); ++first) {
       if (impl_->replicas && names == "replica") break;  // the view has these
       const std::vector<int> group = mesh().group(first, names);
       if (group[0] != first) continue;
-      for (int r : group)
-        if (impl_->ranks[r]) impl_->ranks[r]->communicator(names);
+      for (int place : group)
+        if (const auto& rank = impl_->ranks[impl_->transport.rank_at(place)]) rank->communicator(names);
     }
+  for (const std::string& names : axes)
+    if (std::find(impl_->connected.begin(), impl_->connected.end(), names) == impl_->connected.end())
+      impl_->connected.push_back(names);
+}
+
+void World::take_places(const std::string& dim, int by) {
+  impl_->transport.take_places(by ? dim : "", by);
+  if (by != 0) connect(impl_->connected);
 }
 
 std::mutex& World::turn() { return impl_->turn; }

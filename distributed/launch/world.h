@@ -42,6 +42,10 @@ class World {
   /// processes must call it with the same list, since they wait for each other. Other communicators are created at
   /// first use.
   void connect(const std::vector<std::string>& axes);
+  /// Lets each rank make the part of another rank in later runs: it takes the place, coordinates and communicators, of
+  /// the rank `by` positions further along mesh dimension `dim`, which wraps around. 0: all ranks are in their own
+  /// places again. All processes call it, between runs.
+  void take_places(const std::string& dim, int by);
   /// Steps on equal meshes share a world: each holds this during its whole call, so that one at a time runs.
   std::mutex& turn();
   /// The context of a rank of this process, for its statistics; not while run() is in progress.

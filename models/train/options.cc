@@ -68,9 +68,15 @@ Flags train_flags(TrainOptions& o) {
        "steps between checks of the state for wrong bits: on a mesh, ranks with equal shards compare them, before each "
        "checkpoint too; on one device the step is made twice; 0: never",
        {0}},
+      {"check_compute",
+       &o.check_compute,
+       "with --mesh, steps between checks of the computation: a neighbour makes the part of each rank as well, from "
+       "the "
+       "same rows, and the bits are compared; such a step takes twice the time; 0: never",
+       {0}},
       {"check_state_errors", &o.check_state_errors,
-       "with --check_state, the reaction when the rank with wrong bits is known: stop, or continue from the right "
-       "state"},
+       "with --check_state or --check_compute, the reaction when the rank with wrong bits is known: stop, or continue "
+       "from the right state"},
       {"restarts",
        &o.restarts,
        "restarts from the newest checkpoint, or from a newer state in memory, after a signal has killed a process; a "
@@ -506,6 +512,29 @@ void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, T
 
 }  // namespace
 
+std::map<std::string, std::string> run_flags(const TrainOptions& o, const Setup& setup, const nn::ModelFamily& family,
+                                             const std::string& tokenizer) {
+  std::map<std::string, std::string> run{{"data", o.data},
+                                         {"steps", str_cat(o.steps)},
+                                         {"batch_size", str_cat(o.batch_size)},
+                                         {"seq_len", str_cat(o.seq_len)},
+                                         {"lr", str_cat(o.lr)},
+                                         {"warmup", str_cat(o.warmup)},
+                                         {"microbatches", str_cat(o.asked_microbatches)},
+                                         {"dtype", o.dtype},
+                                         {"seed", str_cat(o.seed)}};
+  if (!o.tokenizer.empty()) {
+    run.emplace("tokenizer", o.tokenizer);
+    run.emplace("tokenizer_name", tokenizer);
+  }
+  if (!setup.origin.source.empty()) return run;
+  run.emplace("config", setup.config_name);
+  const nn::ConfigMap preset = family.preset(setup.config_name);
+  for (const auto& [field, value] : setup.config)  // for earlier versions; this one reads the model's fields
+    if (preset.at(field) != value) run.emplace(field, value);
+  return run;
+}
+
 Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;
   for (const auto& [flag, value] : {std::pair("hf", &o.hf), std::pair("init_from", &o.init_from)})
@@ -556,8 +585,10 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     check_flag(flag, p.checkpoint_every != 0 || !o.given[flag], text, "--checkpoint_every above 0 or auto");
   check_flag("check_state_errors", o.check_state_errors == "stop" || o.check_state_errors == "continue",
              in_quotes(o.check_state_errors), "stop or continue");
-  check_flag("check_state_errors", o.check_state > 0 || o.check_state_errors == "stop", o.check_state_errors,
-             "--check_state above 0 as well");
+  check_flag("check_state_errors", o.check_state + o.check_compute > 0 || o.check_state_errors == "stop",
+             o.check_state_errors, "--check_state or --check_compute above 0 as well");
+  check_flag("check_compute", o.check_compute == 0 || o.step.mesh.size() > 1, str_cat(o.check_compute),
+             "--mesh: one device has no neighbour; --check_state makes steps of one device twice");
   const std::string restarts = str_cat(o.restarts);
   check_flag("restarts", o.restarts == 0 || p.checkpoint_every != 0, restarts,
              "--checkpoint_every above 0 or auto: a restart continues from a checkpoint");

@@ -40,7 +40,8 @@ struct TrainOptions {
   std::string checkpoint_errors = "warn";
   bool checkpoint_async = false;
   int64_t keep = 3;
-  int64_t check_state = 0;  // 0: never
+  int64_t check_state = 0;    // 0: never
+  int64_t check_compute = 0;  // 0: never
   std::string check_state_errors = "stop";
   int64_t restarts = 0;            // after signals that end processes; a new checkpoint resets the count
   std::string memory_every = "0";  // as checkpoint_every, for states in memory
@@ -103,6 +104,10 @@ struct Setup {
   uint64_t saved_hash = 0;                      // hash of the plan in options.plan; 0: none
   int64_t profile_first = 0, profile_last = 0;  // from 1; 0: none
 };
+
+/// The flags that change the result, for a run that resumes. `tokenizer`: the name of the tokenizer.
+std::map<std::string, std::string> run_flags(const TrainOptions& options, const Setup& setup,
+                                             const nn::ModelFamily& family, const std::string& tokenizer);
 
 /// Checks the options and fills in their open values. If `resume` is set, a flag that changes the result keeps the
 /// resumed run's value, unless the flag is given or changed. Throws UsageError on bad options; writes nothing.

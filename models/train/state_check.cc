@@ -1,52 +1,15 @@
 #include "models/train/state_check.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "distributed/launch/processes.h"
 #include "framework/base/thread_pool.h"
-#include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/rank/flight.h"
-#include "framework/dispatch/state/cell_access.h"
-#include "framework/io/checksum.h"
 
 namespace weft::train {
 namespace {
 
-constexpr const char* kWhat = "comparing the copies of the state";
-constexpr uint64_t kNever = UINT64_MAX;
-
-// Elements of other processes are 0. Gives each process the elements of all.
-void gather(std::vector<uint64_t>& words) {
-  dist::Processes* const job = dist::Processes::current();
-  if (!job) return;
-  const auto bytes = static_cast<int64_t>(words.size() * sizeof words[0]);
-  job->collective(kWhat, [&] { job->max({words.data(), kUInt8, {bytes}, {1}}); });
-}
-
-// The shards of a cell on the ranks of a world. Null: there are none, or they are of another mesh of this program. Then
-// no step of the run has used the cell.
-dist::ShardedCell* shards_of(const Cell& cell, const dist::World& world) {
-  auto* const shards = dynamic_cast<dist::ShardedCell*>(cell.remote.get());
-  return shards && shards->shards.size() == static_cast<size_t>(world.size()) ? shards : nullptr;
-}
-
-// Calls f(rank, value) for the values of a cell in this process: its shards on a world, else the whole value.
-template <class F>
-void each_value(const Cell& cell, const dist::World* world, F&& f) {
-  const internal::CellReader read(cell, "check_state");
-  if (!world && cell.value.defined()) f(size_t{0}, cell.value);
-  const dist::ShardedCell* const sharded = world ? shards_of(cell, *world) : nullptr;
-  if (!sharded) return;
-  for (size_t r = 0; r < sharded->shards.size(); ++r)
-    if (const Tensor& shard = sharded->shards[r]->value; shard.defined()) f(r, shard);
-}
-
-std::span<const std::byte> bytes_of(const Tensor& t) {
-  return {static_cast<const std::byte*>(t.view_for_kernel().data), static_cast<size_t>(t.type().nbytes())};
-}
+constexpr const char* kFlag = "check_state";
 
 // Copies values in parallel.
 void copy_all(const std::vector<std::pair<Tensor, Tensor>>& from_to) {
@@ -54,17 +17,6 @@ void copy_all(const std::vector<std::pair<Tensor, Tensor>>& from_to) {
     const auto from = bytes_of(from_to[i].first);
     if (!from.empty()) std::memcpy(from_to[i].second.view_for_kernel().data, from.data(), from.size());
   });
-}
-
-std::string own_host() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
-size_t first_difference(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
-  const size_t n = std::min(a.size(), b.size());
-  const auto at = std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(n), b.begin()).first - a.begin();
-  return static_cast<size_t>(at) == n ? kNever : static_cast<size_t>(at);
 }
 
 }  // namespace
@@ -111,21 +63,6 @@ void StateCheck::add(std::optional<Difference>& all, size_t cell, const std::vec
   all->suspects.insert(ranks.begin(), ranks.end());
 }
 
-// The hashes of the shards, by cell and rank; 0 where the rank has no shard.
-std::vector<uint64_t> StateCheck::hashes() const {
-  std::vector<uint64_t> all(cells_.size() * ranks());
-  std::vector<std::pair<Tensor, uint64_t*>> values;
-  for (size_t c = 0; c < cells_.size(); ++c)
-    each_value(cells_[c].second.cell(), world_, [&](size_t rank, const Tensor& value) {
-      const bool on_host = value.device().type == DeviceType::kCpu;  // the CPU of any rank
-      values.emplace_back(on_host ? value : value.to(Device::cpu()), &all[c * ranks() + rank]);
-    });
-  parallel_for(static_cast<int64_t>(values.size()),
-               [&](int64_t i) { *values[i].second = io::checksum(bytes_of(values[i].first)); });
-  gather(all);
-  return all;
-}
-
 std::optional<StateCheck::Difference> StateCheck::difference(const std::vector<uint64_t>& now) const {
   std::optional<Difference> first;
   for (size_t c = 0; c < cells_.size(); ++c) {
@@ -146,9 +83,15 @@ std::optional<StateCheck::Difference> StateCheck::difference(const std::vector<u
 int StateCheck::wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) const {
   std::vector<uint64_t> at(ranks());  // the first operand of a rank that differs from an earlier one; the state is last
   for (const int r : world_->local()) at[r] = first_difference(s.operands[r], operands_[r]);
-  gather(at);
-  for (size_t i = 0; i < now.size(); ++i)
-    if (uint64_t& of_rank = at[i % ranks()]; of_rank == kNever && s.hashes[i] != now[i]) --of_rank;
+  gather_words(at);
+  for (size_t c = 0; c < cells_.size(); ++c) {
+    const auto differs = [&](size_t r) { return s.hashes[c * ranks() + r] != now[c * ranks() + r]; };
+    size_t differing = 0;
+    for (size_t r = 0; r < ranks(); ++r) differing += differs(r);
+    // The program sets some cells before each step, such as the learning rate. If the step then fails, they are newer.
+    for (size_t r = 0; r < ranks() && differing < ranks(); ++r)
+      if (at[r] == kNever && differs(r)) --at[r];
+  }
   const auto& [cell, equal, suspects, others] = s.difference;
   const int first = *std::min_element(suspects.begin(), suspects.end(), [&](int a, int b) { return at[a] < at[b]; });
   if (std::count_if(suspects.begin(), suspects.end(), [&](int r) { return at[r] == at[first]; }) == 1) return first;
@@ -164,12 +107,8 @@ int StateCheck::wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) c
 // "step 40: rank 1 on host n7 has wrong bits in 'w' and 2 other tensors". Rank -1: any of the ranks with this shard.
 std::string StateCheck::sentence(const Suspect& s, int rank) const {
   const auto& [cell, equal, suspects, others] = s.difference;
-  dist::Processes* const job = dist::Processes::current();
-  const std::vector<std::string> hosts = job ? job->on_all(kWhat, own_host) : std::vector{own_host()};
-  std::string who;
-  for (const int r : rank >= 0 ? std::vector{rank} : equal)
-    who += str_cat(who.empty() ? "" : " or ", "rank ", r, " on host ", hosts[job ? job->process_of(r) : 0]);
-  return str_cat("step ", s.step, ": ", who, " has wrong bits in '", cells_[cell].first, "'",
+  return str_cat("step ", s.step, ": ", ranks_text(rank >= 0 ? std::vector{rank} : equal), " has wrong bits in '",
+                 cells_[cell].first, "'",
                  others > 0 ? str_cat(" and ", others, " other tensor", others > 1 ? "s" : "") : "");
 }
 
@@ -179,21 +118,8 @@ bool StateCheck::passes(TrainState& state, const Note& note) {
   return world_ ? copies_agree(state, note) : runs_agree(state, note);
 }
 
-// All processes throw.
-void StateCheck::fail(const std::string& found) const {
-  try {
-    if (options_.before_throw) options_.before_throw();
-  } catch (const Error& e) {  // the wrong rank is the more important error
-    if (dist::is_first()) internal::warn(e.what());
-  }
-  internal::on_first_process(kWhat, [&] {
-    internal::fail(Code::kDataLoss,
-                   str_cat("--check_state: ", found, "; check this host, then continue with --resume"));
-  });
-}
-
 bool StateCheck::copies_agree(TrainState& state, const Note& note) {
-  const std::vector<uint64_t> now = hashes();
+  const std::vector<uint64_t> now = cell_hashes(cells_, world_);
   const std::optional<Difference> differs = difference(now);
   if (!differs && suspect_ && state.step != suspect_->step) return true;  // on the way to the step of the difference
   if (differs && !suspect_ && good_) {
@@ -205,7 +131,9 @@ bool StateCheck::copies_agree(TrainState& state, const Note& note) {
     const Suspect s = suspect_ ? *suspect_ : Suspect{state.step, *differs, now, operands_};
     const std::string found = sentence(s, wrong_rank(s, now));
     if (differs || !options_.continues)
-      fail(found + (suspect_ && differs ? str_cat(", and the copies differ again at step ", state.step) : ""));
+      fail_check(kFlag,
+                 found + (suspect_ && differs ? str_cat(", and the copies differ again at step ", state.step) : ""),
+                 options_);
     note(found + "; the run continues from the right state");
     suspect_.reset();
   }
@@ -216,14 +144,14 @@ bool StateCheck::copies_agree(TrainState& state, const Note& note) {
 bool StateCheck::runs_agree(TrainState& state, const Note& note) {
   if (suspect_ ? state.step != suspect_->step : good_ && state.step != good_->step + 1) return true;
   if (good_) {
-    const std::vector<uint64_t> now = hashes();
+    const std::vector<uint64_t> now = cell_hashes(cells_, world_);
     std::optional<Difference> differs;
     for (size_t c = 0; suspect_ && c < cells_.size(); ++c)
       if (now[c] != suspect_->hashes[c]) add(differs, c, {0});
     if (differs) {
       const std::string found =
           sentence({state.step, *differs, now, {}}, 0) + " after one of two runs of the step from one state";
-      if (!options_.continues || std::exchange(repeated_, true)) fail(found);
+      if (!options_.continues || std::exchange(repeated_, true)) fail_check(kFlag, found, options_);
       note(found + "; both are made again");
       return go_back(state, {});
     }

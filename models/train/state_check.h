@@ -14,22 +14,12 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "distributed/launch/sharded_cell.h"
-#include "distributed/launch/world.h"
 #include "distributed/plan/report.h"
-#include "models/train/checkpoint.h"
+#include "models/train/rank_cells.h"
 
 namespace weft::train {
-
-struct StateCheckOptions {
-  int64_t every = 1;                        // steps between checks
-  int64_t first = 1;                        // the first step of the run
-  bool continues = false;                   // go on from the right state when the wrong rank is known; false: throw
-  std::function<void()> before_throw = {};  // all processes call it before passes() throws
-};
 
 class StateCheck {
  public:
@@ -72,11 +62,9 @@ class StateCheck {
   };
   static void add(std::optional<Difference>& all, size_t cell, const std::vector<int>& ranks);
   size_t ranks() const { return world_ ? static_cast<size_t>(world_->size()) : 1; }
-  std::vector<uint64_t> hashes() const;
   std::optional<Difference> difference(const std::vector<uint64_t>& now) const;
   int wrong_rank(const Suspect& s, const std::vector<uint64_t>& now) const;
   std::string sentence(const Suspect& s, int rank) const;
-  void fail(const std::string& found) const;
   bool copies_agree(TrainState& state, const Note& note);
   bool runs_agree(TrainState& state, const Note& note);
   void keep(const TrainState& state);

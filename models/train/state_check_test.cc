@@ -76,6 +76,7 @@ class Training {
   void run_to(int64_t end) {
     while (state.step < end) {
       if (const auto event = before.extract(state.step + 1)) event.mapped()();
+      optimizer_.set_lr(1e-2 / static_cast<double>(state.step + 1));
       const std::vector<Tensor> out = step_(tokens(state.samples), tokens(state.samples + 1));
       if (!out[1].item<bool>()) {
         ASSERT_FALSE(passes()) << "step " << state.step + 1 << " is not finite, and the copies are equal";
@@ -263,6 +264,22 @@ TEST(StateCheck, NamesBothRanksIfTheStepsDoNotTell) {
   testing::expect_has(text, ", and the copies differ again at step 3");
 }
 
+TEST(StateCheck, NamesTheRankThatMakesAStepNotFinite) {
+  for (const int rank : {0, 1}) {
+    Training run("dp2", {.every = 4, .continues = true});
+    run.before[6] = [&] {  // after the check of step 4
+      const Tensor& value = shards_of(run.cells()[0].second)->shards[rank]->value;
+      for (int64_t i = 0; i < value.type().shape.numel(); ++i)
+        static_cast<float*>(value.view_for_kernel().data)[i] = INFINITY;
+    };
+    run.run_to(8);
+    ASSERT_EQ(run.notes.size(), 2u);
+    testing::expect_has(run.notes[0], "step 5: the copies of '");
+    testing::expect_has(run.notes[1], str_cat("step 5: rank ", rank, " on host "));
+    EXPECT_EQ(run.notes[1].find(" or rank "), std::string::npos) << run.notes[1];
+  }
+}
+
 TEST(StateCheck, MinusZeroAndNanAreBits) {
   for (const bool wrong : {false, true}) {
     manual_seed(3);
@@ -403,7 +420,7 @@ TEST(StateCheck, RefusesErrorsOptionsWithoutSense) {
   o.check_state = 0;
   o.check_state_errors = "continue";
   EXPECT_EQ(testing::error_of([&] { settle(gpt::family(), o); }),
-            "--check_state_errors: got continue; need --check_state above 0 as well");
+            "--check_state_errors: got continue; need --check_state or --check_compute above 0 as well");
 }
 
 struct Outcome {

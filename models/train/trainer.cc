@@ -34,6 +34,7 @@
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/checkpoint_saver.h"
+#include "models/train/compute_check.h"
 #include "models/train/evaluation.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
@@ -130,15 +131,17 @@ class Trainer {
     const StateCheckOptions checking{options_.check_state, state_.step + 1, options_.check_state_errors == "continue",
                                      [&] { saver_.wait(progress); }};
     std::optional<StateCheck> check;
+    std::optional<ComputeCheck> compute_check;
     if (checking.every > 0 && options_.step.mesh.size() <= 1) check.emplace(all_cells(), checking);
     std::optional<RankMeter> meter;         // on a mesh whose ranks stay
     double finished = 0, last_seconds = 0;  // when the previous step was read, and how long it took
     int64_t queued = state_.step;
+    const auto note = [&](const std::string& text) { progress.note(text); };
     bool planned = false;  // the plan was reported
     // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
     const auto went_back = [&] {
       bool differed = false;  // one device makes steps again without a difference
-      if (!check || check->passes(state_, [&](auto& s) { differed = true, progress.note(s); })) return false;
+      if (!check || check->passes(state_, [&](auto& s) { differed = true, note(s); })) return false;
       flights.clear();
       loader_->seek(state_.samples);
       queued = state_.step;
@@ -226,11 +229,18 @@ class Trainer {
           step.prepare(tokens, targets);
           dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
           if (checking.every > 0 && !setup_.replay) check.emplace(all_cells(), checking, &step.world(), &plan);
+          if (options_.check_compute > 0 && !setup_.replay)
+            compute_check.emplace(all_cells(), options_.check_compute, checking, step.world(), plan);
           report_plan(plan);
           if (!setup_.replay) meter.emplace(step.world());
         }
         if (meter) meter->begin();
-        const StepOut out = step(tokens, targets);
+        StepOut out;
+        const auto make = [&] { out = step(tokens, targets); };
+        if (!compute_check)
+          make();
+        else if (!compute_check->make_step(queued + 1, make, note, went_back))
+          continue;
         if (meter) meter->end();
         std::vector<Tensor> wanted{out.loss, out.grad_norm, out.ok};
         if (moe) wanted.insert(wanted.end(), {out.aux, out.dropped, out.expert_counts});
@@ -428,7 +438,7 @@ class Trainer {
     state.seed = options_.seed;
     state.family = family_.name;
     state.model = setup_.config;
-    state.run = run_flags();
+    state.run = run_flags(options_, setup_, family_, tokenizer_->name());
     if (scaler_) {
       state.loss_scale = scaler_->get_scale();
       state.good_steps = scaler_->good_steps.value().item<int64_t>();
@@ -437,28 +447,6 @@ class Trainer {
             model_cells(),
             optimizer_cells(),
             {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_), .tokenizer = tokenizer_files_}};
-  }
-
-  std::map<std::string, std::string> run_flags() const {
-    std::map<std::string, std::string> run{{"data", options_.data},
-                                           {"steps", str_cat(options_.steps)},
-                                           {"batch_size", str_cat(options_.batch_size)},
-                                           {"seq_len", str_cat(options_.seq_len)},
-                                           {"lr", str_cat(options_.lr)},
-                                           {"warmup", str_cat(options_.warmup)},
-                                           {"microbatches", str_cat(options_.asked_microbatches)},
-                                           {"dtype", options_.dtype},
-                                           {"seed", str_cat(options_.seed)}};
-    if (!options_.tokenizer.empty()) {
-      run.emplace("tokenizer", options_.tokenizer);
-      run.emplace("tokenizer_name", tokenizer_->name());
-    }
-    if (!setup_.origin.source.empty()) return run;
-    run.emplace("config", setup_.config_name);
-    const nn::ConfigMap preset = family_.preset(setup_.config_name);
-    for (const auto& [field, value] : setup_.config)  // for earlier versions; this one reads the model's fields
-      if (preset.at(field) != value) run.emplace(field, value);
-    return run;
   }
 
   void restore() {
@@ -475,7 +463,7 @@ class Trainer {
     if (!options_.tokenizer.empty()) check_tokenizer(tokenizer_->name(), s, folder);
     const io::SafetensorsModel model = open_tensors(folder, "model", s),
                                optimizer = open_tensors(folder, "optimizer", s);
-    for (auto& [flag, value] : run_flags())
+    for (const auto& [flag, value] : run_flags(options_, setup_, family_, tokenizer_->name()))
       if (s.run.count(flag) && !is_same_flag(flag, s.run[flag], value))
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
                     s.run[flag].c_str(), value.c_str());
