@@ -23,7 +23,7 @@ Tensor fill_diagonal(const Arg& x, const Arg& value, bool wrap = false);
 /// broadcast. Throws if source has fewer elements, in compiled functions when they run.
 Tensor masked_scatter(const Arg& x, const Arg& mask, const Arg& source);
 
-/// The elements of the flattened x at the positions in the flattened index: 1-d.
+/// The elements of the flattened x at the positions in the flattened index: 1-d; negative ones count from the end.
 Tensor take_along_dim(const Arg& x, const Arg& index);
 /// The elements of the flattened x at these positions, in index's shape; negative ones count from the end.
 Tensor take(const Arg& x, const Arg& index);

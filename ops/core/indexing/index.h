@@ -14,7 +14,7 @@ namespace weft {
 /// For dim 0 (other dims alike): out[i][j] = x[index[i][j]][j]. index has x's rank and may be smaller in the other
 /// dims.
 Tensor gather(const Arg& x, int64_t dim, const Arg& index);
-/// gather, with index and x broadcast against each other in the other dims.
+/// gather, with index and x broadcast against each other in the other dims; negative positions count from the end.
 Tensor take_along_dim(const Arg& x, const Arg& index, int64_t dim);
 /// x's slices along dim, in the order of a 1-d index.
 Tensor index_select(const Arg& x, int64_t dim, const Arg& index);

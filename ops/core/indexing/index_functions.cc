@@ -136,7 +136,9 @@ Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
   Shape x_shape = broadcast_shapes(from, at, "take_along_dim"), i_shape = x_shape;
   x_shape[d] = x.shape()[d];
   i_shape[d] = i.shape()[d];
-  return gather(broadcast_to(x, x_shape), d, broadcast_to(i, i_shape));
+  const bool wraps = may_be_negative(i, cast(i, kInt64));
+  const Tensor positions = wraps ? internal::from_front(i, x.shape()[d], "take_along_dim") : i;
+  return gather(broadcast_to(x, x_shape), d, broadcast_to(positions, i_shape));
 }
 
 Tensor Tensor::operator[](const Arg& at) const {
