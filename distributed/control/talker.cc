@@ -71,11 +71,11 @@ struct Talker::Impl {
 
   void run() {
     int64_t ticked_ms = 0, tried_ms = 0;
-    while (true) {
+    for (int64_t wait_ms = 0; true; wait_ms = kTickMs) {  // it connects at once
       void* tag = nullptr;
       bool ok = false;
       const gpr_timespec deadline =
-          gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(kTickMs, GPR_TIMESPAN));
+          gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(wait_ms, GPR_TIMESPAN));
       const auto got = queue.AsyncNext(&tag, &ok, deadline);
       {
         MutexLock lock(mutex);

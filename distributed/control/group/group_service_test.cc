@@ -2,12 +2,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include "distributed/control/client.h"
 #include "distributed/control/group/group_client.h"
 #include "distributed/control/group/group_server.h"
+#include "distributed/control/group/replica_identity.h"
 #include "distributed/control/service/job_server.h"
 #include "framework/base/testing/error_of.h"
 
@@ -174,6 +175,23 @@ TEST(GroupService, Refusals) {
   expect_has(error_of([&] { nobody.await(never, std::chrono::steady_clock::now() + std::chrono::milliseconds(100)); }),
              "replica 'c' has waited 0 s for the service of replicas, which does not answer at 127.0.0.1:1");
   EXPECT_EQ(r.server->status().view.number, 1);
+}
+
+TEST(GroupService, IdentityFromTheEnvironment) {
+  EXPECT_FALSE(replica_identity());
+  ::setenv("REPLICAS", "10.0.0.1:29600", 1);
+  expect_has(error_of([] { replica_identity(); }), "REPLICA is not set; need the name of this replica in REPLICA");
+  ::setenv("REPLICA_GROUP_ID", "3", 1);
+  ::setenv("REPLICAS_TOKEN", "secret", 1);
+  EXPECT_EQ(replica_identity()->name, "3");
+  ::setenv("REPLICA", "a", 1);
+  ::setenv(kIncarnationVariable, "12", 1);
+  const ReplicaIdentity id = replica_identity().value();
+  EXPECT_EQ(str_cat(id.name, " ", id.address, " ", id.token, " ", id.incarnation), "a 10.0.0.1:29600 secret 12");
+  EXPECT_EQ(std::getenv("REPLICAS_TOKEN"), nullptr);
+  ::setenv(kIncarnationVariable, "12a", 1);
+  expect_has(error_of([] { replica_identity(); }), "got REPLICA_INCARNATION 12a; need a number above 0");
+  for (const char* name : {"REPLICA", "REPLICAS", "REPLICA_GROUP_ID", kIncarnationVariable}) ::unsetenv(name);
 }
 
 TEST(GroupService, ALaterProcessOfAReplicaWins) {
