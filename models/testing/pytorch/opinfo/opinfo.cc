@@ -28,6 +28,17 @@ Arg Inputs::arg(const char* name, double fallback) const {
   return Arg(a->integers[0]);
 }
 
+void Inputs::fill_module() const {
+  nn::StateDict values;
+  for (const auto& [name, a] : all) {
+    if (name == "layer.training") module->train(a.integers[0] != 0);
+    if (!name.starts_with("state.")) continue;
+    values[name.substr(6)] = a.tensors[0].detach();
+    if (is_floating(a.tensors[0].dtype())) module->to(a.tensors[0].dtype());
+  }
+  module->load_state_dict(values);
+}
+
 namespace {
 
 /// PyTorch's result or gradient, computed in f64 and in the sample's dtype.
@@ -48,7 +59,30 @@ struct Sample {
 struct Result {
   std::vector<Tensor> outs, grads;
   std::vector<bool> records;  // whether a result has a gradient
+  std::shared_ptr<nn::Module> module;
 };
+
+/// An index that index_word() of opinfo.py wrote: "i:2", "s:0:-:1", "t:2,2:0,1,1,0", "none".
+TensorIndex index_of(const std::string& word) {
+  std::vector<std::string> parts;
+  std::istringstream in(word);
+  for (std::string part; std::getline(in, part, ':');) parts.push_back(part);
+  if (word == "none") return None;
+  if (word == "ellipsis") return Ellipsis;
+  if (parts[0] == "i") return std::stoll(parts.at(1));
+  if (parts[0] == "s") {
+    const auto bound = [&](size_t i) { return parts.at(i) == "-" ? Slice::SliceBound() : std::stoll(parts[i]); };
+    return Slice(bound(1), bound(2), bound(3));
+  }
+  parts.resize(3);  // without elements the last part is missing
+  const auto numbers = [](const std::string& text) {
+    std::vector<int64_t> out;
+    std::istringstream all(text == "-" ? "" : text);
+    for (std::string n; std::getline(all, n, ',');) out.push_back(std::stoll(n));
+    return out;
+  };
+  return Tensor::from_vector<int64_t>(numbers(parts[2]), Shape(numbers(parts[1]))).to(parts[0] == "b" ? kBool : kInt64);
+}
 
 /// Reads the files of opinfo.py.
 class Reader {
@@ -136,6 +170,8 @@ class Reader {
     } else if (type == 't') {
       in >> dtype;
       a.dtype = parse_dtype(dtype);
+    } else if (type == 'X') {
+      for (std::string word; in >> word;) a.indices.push_back(index_of(word));
     } else if (type == 's') {
       std::getline(in >> std::ws, a.text);
     } else if (type == 'f' || type == 'F') {
@@ -165,15 +201,22 @@ Inputs widened(const Sample& s, int pattern, double step) {
 }
 
 /// The results, and the gradients of the sum of weights times results; the weights are perturbed as the inputs are.
-/// Under capture, `eager` has the results that have a gradient.
+/// Under capture, `eager` has the layer, and says which results have a gradient.
 Result evaluate(const Sample& s, Inputs in, int pattern = 0, double step = 0, const Result* eager = nullptr) {
-  std::vector<Tensor> leaves;
   each_tensor(in, [&](Tensor& t, bool leaf) {
-    if (leaf && !s.grads.empty()) leaves.push_back(t = t.requires_grad());
+    if (leaf && !s.grads.empty()) t = t.requires_grad();
   });
+  if (eager) in.module = eager->module;
   Result r;
   r.outs = s.row->run(in);
-  if (leaves.empty()) return r;
+  r.module = in.module;
+  if (s.grads.empty()) return r;
+  std::vector<Tensor> leaves;
+  for (const auto& [name, a] : in.all)
+    for (size_t i = 0; i < a.tensors.size(); ++i)
+      if (a.leaf[i])
+        leaves.push_back(in.module && name.starts_with("state.") ? in.module->get_parameter(name.substr(6)).value()
+                                                                 : a.tensors[i]);
   Tensor loss;
   for (size_t i = 0; i < r.outs.size(); ++i) {
     const Tensor& out = r.outs[i];
@@ -437,9 +480,11 @@ int run(const std::string& folder, const std::string& only, size_t most) {
     if (std::optional<Result> r = compare_eager(s, report); r && (s.dtype == kFloat32 || is_16bit(s.dtype)))
       rows[{s.row, s.dtype}].push_back({&s, *r});
   std::vector<Evaluated> chosen;  // equally many samples of each row and dtype
-  for (const auto& [row, all] : rows)
+  for (const auto& [row, all] : rows) {
+    if (std::string_view(row.first->head).starts_with("optim.")) continue;  // their rows make parameters
     for (size_t i = 0; i < std::min(most, all.size()); ++i)
       chosen.push_back(all[i * all.size() / std::min(most, all.size())]);
+  }
   compiled(chosen, report);
   return report.print(reader) ? 0 : 1;
 }

@@ -1,6 +1,7 @@
-// Samples of PyTorch's OpInfo entries, and the rows of rows.txt as C++ (made by opinfo.py).
+// Samples of PyTorch's OpInfo, ModuleInfo and OptimizerInfo entries, and the rows of rows.txt as C++ (by opinfo.py).
 #pragma once
 #include <map>
+#include <memory>
 
 #include "models/testing/pytorch/rows.h"
 
@@ -8,19 +9,22 @@ namespace weft::testing::pytorch {
 
 /// An argument of a sample: the member that its type needs is set.
 struct Argument {
-  char type;  // T tensor, L tensors, I integer, B bool, F number, D and V integers, s text, t dtype
+  char type;  // T tensor, L tensors, I integer, B bool, F number, D and V integers, s text, t dtype, X indices
   std::vector<Tensor> tensors;
   std::vector<bool> leaf;  // whether the sample has a gradient of the tensor
   std::vector<int64_t> integers;
   std::vector<double> numbers;
   std::string text;
   DType dtype = kFloat32;
+  std::vector<TensorIndex> indices;
 };
 
 /// The arguments of a sample by name.
 class Inputs {
  public:
   std::map<std::string, Argument> all;
+  /// The layer of a row. A capture gets it from the eager evaluation.
+  mutable std::shared_ptr<nn::Module> module;
 
   template <class T>
   void read(const char* name, T& v) const {
@@ -40,6 +44,8 @@ class Inputs {
       v = a->text;
     else if constexpr (std::is_same_v<T, DType>)
       v = a->dtype;
+    else if constexpr (std::is_same_v<T, std::vector<TensorIndex>>)
+      v = a->indices;
     else
       v = T(a->integers);
   }
@@ -49,13 +55,26 @@ class Inputs {
   }
   /// A tensor or a number; `fallback` if the sample lacks it.
   Arg arg(const char* name, double fallback) const;
+  /// The layer that `make` returns, with the sample's parameters, buffers and mode.
+  template <class Make>
+  const auto& layer(const Make& make) const {
+    using Layer = decltype(make());
+    if (!module) {
+      module = std::make_shared<Layer>(make());
+      fill_module();
+    }
+    return static_cast<const Layer&>(*module);
+  }
 
  private:
+  void fill_module() const;
   const Argument* find(const char* name) const {
     const auto found = all.find(name);
     return found == all.end() ? nullptr : &found->second;
   }
 };
+
+#define LAYER(...) in.layer([&] { return __VA_ARGS__; })
 
 struct OpInfoRow {
   const char* head;  // "clamp(T x, A min, A max)"
@@ -101,6 +120,28 @@ inline Tensor scores(const Tensor& x, const Tensor& w, const Tensor& bias) {
 inline Shape half(const std::vector<int64_t>& all, size_t which) {
   const auto begin = all.begin() + static_cast<int64_t>(which * all.size() / 2);
   return Shape(std::vector<int64_t>(begin, begin + static_cast<int64_t>(all.size() / 2)));
+}
+/// The state of an LSTM, of which PyTorch makes a pair.
+template <class State>
+State state_of(const std::vector<Tensor>& pair) {
+  return pair.empty() ? State{} : State{pair.at(0), pair.at(1)};
+}
+inline std::array<double, 2> two(const std::vector<double>& v) { return {v.at(0), v.at(1)}; }
+/// p after steps with the gradients g.
+template <class Options>
+std::vector<Tensor> stepped(const Tensor& p, const std::vector<Tensor>& g, const Options& options) {
+  const Parameter weight(p);
+  std::vector<Tensor> out;
+  const auto add = [&] { out.push_back(weight.value().detach()); };
+  if constexpr (std::is_same_v<Options, optim::LBFGSOptions>) {
+    optim::LBFGS optimizer({weight}, options);
+    for (size_t i = 0; i < g.size(); ++i, add())
+      optimizer.step([&] { return sum(square(weight - g[0]) * (1 + square(g[1]))); });
+  } else {
+    optim::OptimizerWith<Options> optimizer(std::vector<Parameter>{weight}, options);
+    for (const Tensor& step : g) optimizer.minimize(sum(weight * step)), add();
+  }
+  return out;
 }
 /// The spatial extents of x times the factors: recompute_scale_factor gives interpolate these extents only.
 inline Shape scaled(const Tensor& x, const std::vector<double>& factor) {
