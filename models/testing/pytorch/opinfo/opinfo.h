@@ -1,6 +1,7 @@
-// Samples of PyTorch's OpInfo, ModuleInfo and OptimizerInfo entries, and the rows of rows.txt as C++ (made by opinfo.py).
+// Samples of PyTorch's OpInfo, ModuleInfo and OptimizerInfo entries, and the rows of rows.txt as C++ (by opinfo.py).
 #pragma once
 #include <map>
+#include <memory>
 
 #include "models/testing/pytorch/rows.h"
 
