@@ -315,7 +315,8 @@ TEST(MeshErrors, ArgumentsAlone) {
             "mesh dp2,cp3: sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths "
             "that do are 15 and 18");
   expect_has(refused("cp2", with_cp("ring", "headtail"), {4, 18}), "needs sequences that divide into 4 chunks");
-  expect_has(refused("xy2", {}, {4, 16}), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, ep, tp, cp, pp or replica");
+  expect_has(refused("xy2", {}, {4, 16}),
+             "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, ep, tp, cp, pp or replica");
   EXPECT_EQ(refused("dp2,fsdp2,tp3,ep2", {}, {8, 5}), "");
   EXPECT_EQ(refused("dp4,cp2", {}, {}), "");
 }

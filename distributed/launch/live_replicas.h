@@ -1,11 +1,11 @@
-// LiveReplicas: the replicas of the current view, as the world of one replica (world.h) sees them. The owner of the view
-// (the driver of control::MemberState) implements it.
+// LiveReplicas: the replicas of the current view, as the world of one replica (world.h) sees them. The owner of the
+// view (the driver of control::MemberState) implements it.
 //
-// With LiveReplicas, this process belongs to one replica: its job has the ranks of the mesh without `replica`. Rank r of
-// the replica at place p is rank p * S + r of the mesh replica_m,inner, where S is the size of `inner`. A step on this
-// mesh runs the part of this replica. Only sums over `replica` leave the replica, and then the vote:
-//   sums  A sum that fails leaves its operand as its result, marks the step of its rank, and calls close(). Later sums of
-//         this step on this rank start nothing. The ranks compute on.
+// With LiveReplicas, this process belongs to one replica: its job has the ranks of the mesh without `replica`. Rank r
+// of the replica at place p is rank p * S + r of the mesh replica_m,inner, where S is the size of `inner`. A step on
+// this mesh runs the part of this replica. Only sums over `replica` leave the replica, and then the vote:
+//   sums  A sum that fails leaves its operand as its result, marks the step of its rank, and calls close(). Later sums
+//         of this step on this rank start nothing. The ranks compute on.
 //   vote  At the commit point all ranks of the replica agree on whether each of them has all sums. Rank 0 calls vote(),
 //         and all ranks get its result. No rank has written a cell before, and each holds its sums. So a step in doubt
 //         stays in the ranks that wait for vote(), which may last until the next view decides on it.
@@ -37,12 +37,12 @@ class LiveReplicas {
   /// process, whose thread calls it in each step at the first sum. Never throws: if there is no group, it returns a
   /// communicator whose collectives fail.
   virtual Ref<Communicator> communicator(int rank) = 0;
-  /// Aborts the communicators of the view, those of the leaders too, so that the other replicas fail at once. Any thread
-  /// may call it, several times in a view.
+  /// Aborts the communicators of the view, those of the leaders too, so that the other replicas fail at once. Any
+  /// thread may call it, several times in a view.
   virtual void close(const std::string& cause) = 0;
 
-  /// A number of this process for the next vote, 0 or more, such as the code of a signal. vote() gets the largest one of
-  /// the replica.
+  /// A number of this process for the next vote, 0 or more, such as the code of a signal. vote() gets the largest one
+  /// of the replica.
   virtual int64_t note() { return 0; }
   /// In the process of rank 0, by its thread: whether the step is committed. `sums`: all ranks of the replica have all
   /// sums; the implementation then enters the ack of the leaders. If the ack fails, it returns when a view has decided.
@@ -56,7 +56,8 @@ class LiveReplicas {
   static LiveReplicas* current();
 };
 
-/// Sets LiveReplicas::current() of this thread during its lifetime. Steps keep the replicas for which they were compiled.
+/// Sets LiveReplicas::current() of this thread during its lifetime. Steps keep the replicas for which they were
+/// compiled.
 class ScopedReplicas {
  public:
   explicit ScopedReplicas(LiveReplicas& replicas);
@@ -67,8 +68,8 @@ class ScopedReplicas {
   LiveReplicas* previous_;
 };
 
-/// The call of a step on live replicas was not committed: no cell has changed, and the step can be called again at once,
-/// or a step for another number of replicas.
+/// The call of a step on live replicas was not committed: no cell has changed, and the step can be called again at
+/// once, or a step for another number of replicas.
 class Uncommitted : public Error {
  public:
   using Error::Error;

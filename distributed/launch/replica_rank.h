@@ -1,5 +1,5 @@
-// ReplicaRank: the part of a rank in the steps on live replicas (live_replicas.h): its sums over `replica`, and its vote.
-// No error of another replica is an error of these collectives.
+// ReplicaRank: the part of a rank in the steps on live replicas (live_replicas.h): its sums over `replica`, and its
+// vote. No error of another replica is an error of these collectives.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,8 +19,8 @@ class ReplicaRank {
   ~ReplicaRank();
   ReplicaRank(const ReplicaRank&) = delete;
 
-  /// Begins a step. `open`: the sites of the collectives that the step starts before its vote and waits for after it. If
-  /// the step is not committed, the rank waits for them in the vote, so that all communicators stay usable.
+  /// Begins a step. `open`: the sites of the collectives that the step starts before its vote and waits for after it.
+  /// If the step is not committed, the rank waits for them in the vote, so that all communicators stay usable.
   void begin(std::vector<uint64_t> open);
   /// The communicator for sums over `replica`.
   Communicator& sums() { return *sums_; }

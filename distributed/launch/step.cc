@@ -52,8 +52,8 @@ bool has_replicas(const Mesh& mesh) { return mesh.find("replica") != nullptr; }
 
 // Sets the commit point: the launch before which a rank waits for all others. It must not come after the first launch
 // that writes a cell in place. Ranks of other shape classes may write earlier, but all ranks must wait between the same
-// two collectives, or they deadlock. With `replicas`, the ranks also agree if nothing is written in place, and the commit
-// point comes after the last sum over replicas (failing_nodes).
+// two collectives, or they deadlock. With `replicas`, the ranks also agree if nothing is written in place, and the
+// commit point comes after the last sum over replicas (failing_nodes).
 void set_commit_points(std::vector<internal::PreparedGraph>& planned, bool replicas) {
   auto first_write = [](const internal::MemoryLayout& p) {
     size_t first = p.launches.size();
@@ -214,8 +214,8 @@ bool MeshStep::writes(size_t cell) const {
                      [&](const internal::PreparedGraph& p) { return p.plan.cells[cell].written; });
 }
 
-// The shards of a replica do not depend on the number of replicas: steps for other numbers, and steps on the mesh without
-// `replica`, use the same shards.
+// The shards of a replica do not depend on the number of replicas: steps for other numbers, and steps on the mesh
+// without `replica`, use the same shards.
 std::vector<int> MeshStep::shard_places() const {
   std::vector<int> all;
   for (const MeshPartition::RankPlace& p : places_) all.push_back(p.rank % replica_mesh(plan_.mesh).size());

@@ -35,8 +35,8 @@ class World {
   const std::vector<int>& local() const;
   /// Calls fn(rank) on all ranks of this process at the same time; returns when all have returned. If a rank throws,
   /// all collectives are aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The
-  /// world can be used again afterwards. Throws FailedPrecondition if run() is in progress. Throws Uncommitted, and aborts
-  /// nothing, if the replicas have not committed the step.
+  /// world can be used again afterwards. Throws FailedPrecondition if run() is in progress. Throws Uncommitted, and
+  /// aborts nothing, if the replicas have not committed the step.
   void run(const std::function<void(int rank)>& fn);
   /// Creates the communicators of the ranks of this process along each of these mesh dimensions, in this order. All
   /// processes must call it with the same list, since they wait for each other. Other communicators are created at

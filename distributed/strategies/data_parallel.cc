@@ -1,6 +1,6 @@
-// Data parallelism (dp, fsdp, replica): each rank gets a part of the batch, dim 0 of the arguments. An argument with another
-// extent that does not divide over the ranks, such as weights of classes, is whole on each rank. Outside of experts, ep
-// is one more data dimension. sharded_state.cc decides which part of the state each rank keeps.
+// Data parallelism (dp, fsdp, replica): each rank gets a part of the batch, dim 0 of the arguments. An argument with
+// another extent that does not divide over the ranks, such as weights of classes, is whole on each rank. Outside of
+// experts, ep is one more data dimension. sharded_state.cc decides which part of the state each rank keeps.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,6 +1,6 @@
-// Replicas that may die and come back (distributed/launch/live_replicas.h). data_parallel.cc splits the batch over them.
-// Each replica has the whole state, so nothing is sharded over them. Ranks of different replicas only sum, in collectives
-// of their own, after the sums inside a replica. plan_mesh() refuses everything else.
+// Replicas that may die and come back (distributed/launch/live_replicas.h). data_parallel.cc splits the batch over
+// them. Each replica has the whole state, so nothing is sharded over them. Ranks of different replicas only sum, in
+// collectives of their own, after the sums inside a replica. plan_mesh() refuses everything else.
 #include "distributed/strategies/strategy.h"
 
 namespace weft::dist {

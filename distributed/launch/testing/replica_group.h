@@ -24,7 +24,8 @@ struct ReplicaFaults {
   int dies_after_ack = -1;   // only its ack completes, and it ends after its step
 };
 
-/// A view of `count` replicas with `inner` ranks each. The decision after a failed ack is the one of control::GroupState.
+/// A view of `count` replicas with `inner` ranks each. The decision after a failed ack is the one of
+/// control::GroupState.
 class ReplicaGroup {
  public:
   ReplicaGroup(int count, int inner, ReplicaFaults faults = {})
