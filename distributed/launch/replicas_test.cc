@@ -7,6 +7,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/sharded_cell.h"
 #include "distributed/launch/testing/replica_group.h"
+#include "distributed/launch/world.h"
 #include "framework/base/switches.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/testing/compare.h"
