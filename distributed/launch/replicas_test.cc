@@ -7,6 +7,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/sharded_cell.h"
 #include "distributed/launch/testing/replica_group.h"
+#include "distributed/launch/world.h"
 #include "framework/base/switches.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/testing/compare.h"
@@ -358,15 +359,19 @@ TEST(Replicas, CollectivesThatCrossTheVoteEnd) {
     live.enter(
         std::make_shared<ReplicaGroup>(1, 2, ReplicaFaults{.sum = {.place = fails ? 0 : -1, .rank = 1, .number = 0}}),
         0);
-    std::vector<int64_t> out(2);
+    // Large, so that ranks copy and add in their waits.
+    constexpr int64_t kSize = 1 << 20;
+    std::vector<std::vector<int64_t>> out(2, std::vector<int64_t>(kSize));
     const auto step = [&](int r) {
       RankContext& me = *RankContext::current();
       world.replica_rank(r)->begin({7});
-      int64_t mine[1] = {r + 1}, sum[1] = {0};
-      const StridedView in{mine, kInt64, {1}, {1}}, to{sum, kInt64, {1}, {1}}, all{&out[r], kInt64, {1}, {1}};
+      std::vector<int64_t> mine(kSize, r + 1);
+      int64_t sum[1] = {0};
+      const StridedView in{mine.data(), kInt64, {kSize}, {1}}, all{out[r].data(), kInt64, {kSize}, {1}};
+      const StridedView one{mine.data(), kInt64, {1}, {1}}, to{sum, kInt64, {1}, {1}};
       me.start("fsdp", {.kind = Collective::kAllReduce, .in = in, .out = all, .site = 7});
-      me.run("replica", {.kind = Collective::kAllReduce, .in = in, .out = to});
-      EXPECT_EQ(sum[0], mine[0]);
+      me.run("replica", {.kind = Collective::kAllReduce, .in = one, .out = to});
+      EXPECT_EQ(sum[0], r + 1);
       try {
         me.agree();
       } catch (const Error&) {
@@ -380,7 +385,7 @@ TEST(Replicas, CollectivesThatCrossTheVoteEnd) {
     } else {
       world.run(step);
     }
-    EXPECT_EQ(out, (std::vector<int64_t>{3, 3}));
+    for (const std::vector<int64_t>& of_rank : out) EXPECT_EQ(of_rank, std::vector<int64_t>(kSize, 3));
   }
 }
 
