@@ -29,8 +29,8 @@ class ComputeCheck {
   /// Makes step `step` by `make`, several times if the step is checked; all processes of a job call it. The last call
   /// of `make` is the step of the run. If runs differ, calls `went_back` with the state before the step. If it returns
   /// true, the state was wrong, and this function returns false: the caller makes earlier steps again. Otherwise throws
-  /// DataLoss, naming step, host and rank. If `continues` is set and the wrong rank is known, calls `note` with the sentence
-  /// instead and makes the step again.
+  /// DataLoss, naming step, host and rank. If `continues` is set and the wrong rank is known, calls `note` with the
+  /// sentence instead and makes the step again.
   bool make_step(int64_t step, const std::function<void()>& make, const std::function<void(const std::string&)>& note,
                  const std::function<bool()>& went_back);
 
