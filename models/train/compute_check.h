@@ -1,4 +1,4 @@
-// ComputeCheck: finds a rank that computes wrong bits, also where all ranks have summed them, which leaves equal states.
+// ComputeCheck: finds a rank that computes wrong bits, even where all ranks have summed them and have equal states.
 //
 // Before a checked step, the ranks take the places of their neighbours along one mesh dimension: each rank gets the
 // rows and the shards of its neighbour and makes the neighbour's part of the step. This run is not kept. Then the ranks
@@ -27,10 +27,10 @@ class ComputeCheck {
                dist::PlanReport& plan);
 
   /// Makes step `step` by `make`, several times if the step is checked; all processes of a job call it. The last call
-  /// of `make` is the step of the run. If runs differ, calls `went_back` with the state before the step, and returns
-  /// false if it returns true: the state was wrong, and the caller makes earlier steps again. Otherwise throws DataLoss,
-  /// naming step, host and rank. If `continues` is set and the wrong rank is known, calls `note` with the sentence
-  /// instead and makes the step again.
+  /// of `make` is the step of the run. If runs differ, calls `went_back` with the state before the step. If it returns
+  /// true, the state was wrong, and this function returns false: the caller makes earlier steps again. Otherwise throws
+  /// DataLoss, naming step, host and rank. If `continues` is set and the wrong rank is known, calls `note` with the
+  /// sentence instead and makes the step again.
   bool make_step(int64_t step, const std::function<void()>& make, const std::function<void(const std::string&)>& note,
                  const std::function<bool()>& went_back);
 
