@@ -146,44 +146,8 @@ Flags train_flags(TrainOptions& o) {
   return flags;
 }
 
-std::string flag_lines(TrainOptions o, const std::string& before) {
-  o.microbatches = o.asked_microbatches;
-  TrainOptions defaults;
-  const Flags flags = train_flags(o), plain = train_flags(defaults);
-  std::string lines;
-  for (size_t i = 0; i < flags.size(); ++i) {
-    const std::string& name = flags[i].name;
-    bool chosen_again = false;
-    for (const char* own : {"checkpoint_dir", "resume", "replay", "restarts", "memory_every", "memory_dir", "metrics",
-                            "log_dir", "profile_out", "save_plan"})
-      chosen_again |= name == own;
-    const std::string text = flag_text(flags[i]);
-    if (!chosen_again && !same_value(flags[i], plain[i]) && text.find('\n') == text.npos)
-      lines += str_cat("--", name, "=", text, "\n");
-  }
-  // The last line with a name counts; lines of --set add up.
-  std::string kept;
-  for (size_t at = 0; at < before.size();) {
-    const size_t end = std::min(before.find('\n', at), before.size());
-    const std::string line = before.substr(at, end - at), start = line.substr(0, line.find('=') + 1);
-    at = end + 1;
-    if (start.empty() || ("\n" + lines).find("\n" + (start == "--set=" ? line + "\n" : start)) == lines.npos)
-      kept += line + "\n";
-  }
-  return kept + lines;
-}
-
 const char* source_flag(const TrainOptions& o) {
   return !o.hf.empty() ? "hf" : !o.init_from.empty() ? "init_from" : "config";
-}
-
-bool is_same_flag(const std::string& name, const std::string& a, const std::string& b) {
-  TrainOptions first, second;
-  const Flags flags = train_flags(first), others = train_flags(second);
-  for (size_t i = 0; i < flags.size(); ++i)
-    if (flags[i].name == name && set_flag(flags[i], a) && set_flag(others[i], b))
-      return same_value(flags[i], others[i]);
-  return a == b;
 }
 
 namespace {
@@ -511,29 +475,6 @@ void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, T
 }
 
 }  // namespace
-
-std::map<std::string, std::string> run_flags(const TrainOptions& o, const Setup& setup, const nn::ModelFamily& family,
-                                             const std::string& tokenizer) {
-  std::map<std::string, std::string> run{{"data", o.data},
-                                         {"steps", str_cat(o.steps)},
-                                         {"batch_size", str_cat(o.batch_size)},
-                                         {"seq_len", str_cat(o.seq_len)},
-                                         {"lr", str_cat(o.lr)},
-                                         {"warmup", str_cat(o.warmup)},
-                                         {"microbatches", str_cat(o.asked_microbatches)},
-                                         {"dtype", o.dtype},
-                                         {"seed", str_cat(o.seed)}};
-  if (!o.tokenizer.empty()) {
-    run.emplace("tokenizer", o.tokenizer);
-    run.emplace("tokenizer_name", tokenizer);
-  }
-  if (!setup.origin.source.empty()) return run;
-  run.emplace("config", setup.config_name);
-  const nn::ConfigMap preset = family.preset(setup.config_name);
-  for (const auto& [field, value] : setup.config)  // for earlier versions; this one reads the model's fields
-    if (preset.at(field) != value) run.emplace(field, value);
-  return run;
-}
 
 Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;
