@@ -13,6 +13,9 @@
 
 namespace {
 
+// The parts of this program, for its flags.
+enum : unsigned { kJob = 1, kService = 2 };
+
 // The number of leading arguments that are flags of this program, each with its value.
 int own_arguments(int argc, char** argv) {
   int n = 1;
@@ -41,19 +44,21 @@ int main(int argc, char** argv) {
   int64_t processes = 0, restarts = 0, replicas = 1, replicas_min = 1;
   std::string address, token_file;
   weft::File journal{.use = weft::File::Use::kWrite};
-  const weft::Flags flags{
-      {"nproc", &processes, "processes, each one rank; 0: one for each core", {0, 4096}},
-      {"restarts", &restarts, "how often the job is started again after a failure", {0, 1000}},
-      {"serve", &address, "runs no program, but the service of replicas at this address, host:port"},
-      {"journal", &journal, "with --serve: the file of its views; it continues from this file"},
-      {"replicas", &replicas, "with --serve: replicas that train together; further ones wait", {1, 4096}},
-      {"replicas_min", &replicas_min, "with --serve: replicas without which the others wait", {1, 4096}},
-      {"token_file", &token_file, "with --serve: a file with the token; otherwise REPLICAS_TOKEN has the token"},
-  };
+  const weft::PartFlags flags(
+      {"a job", "--serve"},
+      {{{"nproc", &processes, "processes, each one rank; 0: one for each core", {0, 4096}}, kJob},
+       {{"restarts", &restarts, "how often the job is started again after a failure", {0, 1000}}, kJob},
+       {{"serve", &address, "runs no program, but the service of replicas at this address, host:port"}, kService},
+       {{"journal", &journal, "with --serve: the file of its views; it continues from this file"}, kService},
+       {{"replicas", &replicas, "with --serve: replicas that train together; further ones wait", {1, 4096}}, kService},
+       {{"replicas_min", &replicas_min, "with --serve: replicas without which the others wait", {1, 4096}}, kService},
+       {{"token_file", &token_file, "with --serve: a file with the token; otherwise REPLICAS_TOKEN has the token"},
+        kService}});
   const int own = own_arguments(argc, argv);
   std::vector<std::string> command(argv + own, argv + argc);
   if (!command.empty() && command[0] == "--") command.erase(command.begin());
   const auto body = [&] {
+    flags.check(address.empty() ? kJob : kService);
     if (!address.empty()) {
       weft::check_flag("serve", command.empty(), command.empty() ? "" : "the program " + command[0],
                        "no program: start the replicas apart, with REPLICAS=ADDRESS");
@@ -88,8 +93,7 @@ int main(int argc, char** argv) {
   };
   return weft::run_program(own, argv,
                            "Runs a program once for each rank of a job on this host: launch [flags] PROGRAM ARGUMENTS. "
-                           "The programs //models "
-                           "join the job; with --restarts, give them --resume. --serve ADDRESS is the service of "
-                           "replicas; each replica is a job of its own.",
-                           flags, body);
+                           "The programs //models join the job; with --restarts, give them --resume. --serve ADDRESS "
+                           "is the service of replicas; each replica is a job of its own.",
+                           flags.flags(), body);
 }

@@ -29,6 +29,7 @@ TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data,
   TensorInfo info;
   info.name = name;
   std::string dtype = json_get<std::string>(entry, "dtype", what);
+  WEFT_CHECK(!dtype.empty(), what, ": \"dtype\" is empty; need the name of a dtype");
   auto it = std::find(std::begin(kNames), std::end(kNames), dtype);
   if (it != std::end(kNames))
     info.dtype = static_cast<DType>(it - std::begin(kNames));

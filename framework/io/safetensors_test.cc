@@ -374,6 +374,7 @@ TEST(Safetensors, LyingFiles) {
   EXPECT_THAT(read(entry("F32", "[2,0]", "[0,0]"), data), HasSubstr("8 bytes follow the last tensor"));
   EXPECT_THAT(read(entry("U16", "[4]", "[0,16]"), data), HasSubstr("cut short or damaged"));
   EXPECT_THAT(read(entry("U16", "[4611686018427387904,4]", "[0,8]"), data), HasSubstr("too many elements"));
+  EXPECT_THAT(read(entry("", "[2]", "[0,8]"), data), HasSubstr("\"dtype\" is empty; need the name"));
   EXPECT_THAT(read("{\"w\":{\"dtype\":\"F32\"}}", data), HasSubstr("\"shape\" is missing"));
   EXPECT_THAT(read("{\"w\":7}", data), HasSubstr("got number; need an object"));
   EXPECT_THAT(read("{\"w\":{\"dtype\":3}}", data), HasSubstr("\"dtype\" is number; need a string"));

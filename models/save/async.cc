@@ -23,8 +23,9 @@ void set_io_priority(int thread, int priority) {
 
 constexpr int kLowest = 19;
 
-// A step divides its work over all cores in advance, and waits for the slowest one. A low priority does not protect it:
-// its waiting threads yield their cores, and the writer then keeps one for some milliseconds.
+// The share of the time of one core that the writer works beside steps. A step divides its work over all cores in
+// advance, and waits for the slowest core. A low priority of the writer does not protect the step: waiting threads of
+// the step yield their cores, and the writer then keeps a core for some milliseconds.
 constexpr double kShare = 0.1;
 
 // Seconds of a core that this thread has used.

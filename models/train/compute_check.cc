@@ -159,16 +159,25 @@ ComputeCheck::Run ComputeCheck::run(int by, const std::function<void()>& make) {
 
 // "rank 1 on host n7 has computed wrong bits in operand 5 of 31 of its collectives", and the ranks: the ranks that have
 // computed other bits than most ranks, in the first operand that differs between the first two runs. All ranks that
-// have computed it if no bits have the most ranks.
+// have computed it if no bits have the most ranks. Operands of pp's stages have no common order, so each stage whose
+// operands differ has a first one.
 std::string ComputeCheck::found(const std::vector<Run>& runs, std::set<int>& wrong) const {
   const auto n = static_cast<size_t>(world_.size());
-  std::vector<uint64_t> at;
-  for (size_t place = 0; place < n; ++place) at.push_back(first_difference(runs[0].bits[place], runs[1].bits[place]));
-  const uint64_t first = *std::min_element(at.begin(), at.end());
+  const size_t operands = runs[0].operands;
+  const dist::Mesh& mesh = world_.mesh();
+  const auto stage = [&](size_t place) { return mesh.find("pp") ? mesh.coordinate(static_cast<int>(place), "pp") : 0; };
+  std::vector<uint64_t> at, of_stage(n, kNever);  // the first differences, by place and by stage
   for (size_t place = 0; place < n; ++place) {
-    if (at[place] != first) continue;
+    at.push_back(first_difference(runs[0].bits[place], runs[1].bits[place]));
+    of_stage[stage(place)] = std::min(of_stage[stage(place)], at[place]);
+  }
+  const uint64_t first = *std::min_element(at.begin(), at.end());
+  // Wrong operands of one stage also change the state of others.
+  const uint64_t end = first < operands ? operands : first + 1;
+  for (size_t place = 0; place < n; ++place) {
+    if (at[place] != of_stage[stage(place)] || at[place] >= end) continue;
     std::map<uint64_t, std::set<int>> ranks;  // key: bits
-    for (const Run& r : runs) ranks[r.bits[place][first]].insert(rank_at(static_cast<int>(place), r.by));
+    for (const Run& r : runs) ranks[r.bits[place][at[place]]].insert(rank_at(static_cast<int>(place), r.by));
     size_t most = 0;
     for (const auto& [bits, of] : ranks) most = std::max(most, of.size());
     const auto has_most = [&](const auto& entry) { return entry.second.size() == most; };
@@ -176,7 +185,6 @@ std::string ComputeCheck::found(const std::vector<Run>& runs, std::set<int>& wro
     for (const auto& entry : ranks)
       if (!known || !has_most(entry)) wrong.insert(entry.second.begin(), entry.second.end());
   }
-  const size_t operands = runs[0].operands;
   return str_cat(ranks_text({wrong.begin(), wrong.end()}), " has computed wrong bits in ",
                  first < operands ? str_cat("operand ", first + 1, " of ", operands, " of its collectives")
                                   : str_cat("'", cells_[first - operands].first, "'"));

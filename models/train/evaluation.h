@@ -16,6 +16,7 @@ class Evaluation {
   /// `options` are of the training step, but for the mesh. `text` is held out. The arguments must outlive this.
   Evaluation(nn::LanguageModel& model, const data::TokenDataset& text, const TrainOptions& options,
              const dist::Mesh& mesh, Device device);
+  Evaluation(const Evaluation&) = delete;  // the step contains a pointer to this
   /// The mean loss of the first batches. A collective of the mesh. Compiles in the first call.
   double loss();
 

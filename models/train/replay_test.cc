@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <map>
+#include <sstream>
+
 #include "distributed/control/group/group.h"
 #include "distributed/control/service/journal.h"
 #include "framework/base/testing/error_of.h"

