@@ -34,6 +34,7 @@
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/checkpoint_saver.h"
+#include "models/train/elastic.h"
 #include "models/train/evaluation.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
@@ -60,6 +61,9 @@ using StepFn = std::function<StepOut(Tensor, Tensor)>;
 
 // On a GPU the host queues step t + 1 while step t runs, then reads the results of step t.
 constexpr size_t kLookahead = 1;
+
+// Seconds in which the replica that wrote before releases the folder: a process that was killed is ending.
+constexpr double kForLock = 2;
 
 // A queued step whose results have not been read yet.
 struct Flight {
@@ -108,6 +112,8 @@ class Trainer {
   /// Locks the folder of checkpoints, which all processes must see, before run(). Returns false if a run wrote to it
   /// after the options were settled; another Trainer must settle them again.
   bool lock() {
+    // The replica at place 0 of a view locks the folder. Another one may have removed the checkpoint meanwhile.
+    if (setup_.replica) return value_of_first(setup_.resumed.empty() || io::is_folder(setup_.resumed));
     if (setup_.checkpoint_every == 0) return true;
     if (!saver_.lock()) return false;
     check_shared(setup_.dir);
@@ -120,8 +126,12 @@ class Trainer {
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
-    announce();
-    StepFiles files(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+    if (setup_.replica) elastic_.emplace(setup_, options_, state_, run_flags(), job_);
+    std::optional<StepFiles> files;  // of the replica that writes
+    if (!elastic_) {
+      announce();
+      files.emplace(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+    }
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     const bool moe = family_.has_experts;
 
@@ -141,7 +151,7 @@ class Trainer {
       flights.clear();
       loader_->seek(state_.samples);
       queued = state_.step;
-      files.go_back(state_.step, /*events=*/meter.has_value());
+      files->go_back(state_.step, /*events=*/meter.has_value());
       return true;
     };
     // Reads the results of the oldest steps until only `left` steps are queued.
@@ -155,6 +165,10 @@ class Trainer {
           if (went_back()) return;
           saver_.wait(progress);
           progress.finish();
+          WEFT_CHECK_AS(kInternal, !elastic_, "step ", m.step, ": the ",
+                        std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
+                        std::isfinite(m.loss) ? m.grad_norm : m.loss,
+                        " and nothing was changed; --replay with the journal names the op");
           // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
           internal::fail(Code::kInternal,
@@ -182,13 +196,46 @@ class Trainer {
           meter->count(last_seconds, tokens);
           if (f.collect) m.ranks = meter->last();
         }
-        files.write(m);
+        if (files) files->write(m);
         if (f.show) progress.update(m);
       }
     };
+    const auto save_last = [&] {
+      saver_.wait(progress);
+      if (setup_.checkpoint_every == 0 || (elastic_ && !elastic_->writes()) || saver_.saved() == state_.step) return;
+      WEFT_CHECK_AS(kFailedPrecondition, !elastic_ || take_folder(saver_, setup_, options_.step.timeout), "step ",
+                    state_.step, " is not saved: another process holds ", setup_.dir);
+      if (saver_.saved() == state_.step) return;  // another replica has saved it
+      saver_.save(checkpoint(), /*last=*/true, progress);
+      progress.note(str_cat("checkpoint: ", setup_.dir, "/step_", state_.step));
+    };
+    // Waits for the next view of live replicas. Its first replica writes the files from now on. False: the run ended.
+    const auto enters_view = [&] {
+      if (!elastic_->enter(exchanged())) return false;
+      stops_ = false;
+      loader_->seek(state_.samples);
+      queued = state_.step;
+      if (!elastic_->writes()) {
+        saver_.wait(progress);
+        saver_.unlock();
+        files.reset();
+        return true;
+      }
+      take_folder(saver_, setup_, kForLock);
+      if (!files) announce();
+      if (!files) files.emplace(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+      progress.note(elastic_->text());
+      return true;
+    };
     if (!setup_.memory.empty()) memory_.begin(checkpoint());
     model_->train();
-    while (queued < options_.steps) {
+    while (elastic_ || queued < options_.steps) {
+      if (elastic_ && !elastic_->has_view() && !enters_view()) break;
+      if (elastic_ && (stops_ || queued == options_.steps)) {
+        save_last();
+        elastic_->finish();
+        continue;
+      }
       const NextStep next =
           next_step(progress.due(queued + 1, last_seconds), saver_.due(queued + 1), memory_.due(queued + 1));
       if (!next.saving) saver_.advance();
@@ -209,8 +256,10 @@ class Trainer {
                .collect = next.collect};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
-        const int64_t rows = f.part.live * setup_.rows;
-        f.batch = loader_->next(rows, 0, rows);
+        const int64_t rows = f.part.live * setup_.rows, own = f.part.begin(setup_.rows);
+        // A microbatch has rows of all replicas.
+        const bool all = !elastic_ || options_.microbatches > 1;
+        f.batch = loader_->next(rows, all ? 0 : own, all ? rows : own + setup_.rows);
       }
       f.samples = loader_->position();
       optimizer_->set_lr(f.lr);
@@ -224,12 +273,18 @@ class Trainer {
           const flight::HostPhase phase(flight::Phase::kPlan);
           step.prepare(tokens, targets);
           dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
-          if (checking.every > 0 && !setup_.replay) check.emplace(all_cells(), checking, &step.world(), &plan);
-          report_plan(plan);
-          if (!setup_.replay) meter.emplace(step.world());
+          if (checking.every > 0 && !has_views()) check.emplace(all_cells(), checking, &step.world(), &plan);
+          if (writes()) report_plan(plan);
+          if (!has_views()) meter.emplace(step.world());
         }
         if (meter) meter->begin();
-        const StepOut out = step(tokens, targets);
+        StepOut out;
+        try {
+          out = step(tokens, targets);
+        } catch (const dist::Uncommitted&) {  // no cell has changed; another view follows
+          loader_->seek(state_.samples);
+          continue;
+        }
         if (meter) meter->end();
         std::vector<Tensor> wanted{out.loss, out.grad_norm, out.ok};
         if (moe) wanted.insert(wanted.end(), {out.aux, out.dropped, out.expert_counts});
@@ -246,12 +301,17 @@ class Trainer {
       trace.reset();
       if (profile_ && queued == setup_.profile_last) save_profile(progress);  // once, also if the step is made again
       if (queued < made || (checks && went_back())) continue;
+      if (elastic_) {
+        stops_ = elastic_->stops();
+        code_ = elastic_->code();
+        if (elastic_->has_view()) elastic_->prepare_next(exchanged());
+      }
       if (evaluates) {
         const double loss = evaluate();
-        files.write_eval(state_.step, loss);
-        progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
+        if (files) files->write_eval(state_.step, loss);
+        if (writes()) progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
-      if (next.saves)
+      if (next.saves && (!elastic_ || take_folder(saver_, setup_, 0)))
         saver_.save(checkpoint(), /*last=*/false, progress);
       else if (next.keeps)
         memory_.save(checkpoint(), saver_.saved());
@@ -263,11 +323,9 @@ class Trainer {
       const std::vector<RankMetrics> ranks = meter->all();
       std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
     }
-    saver_.wait(progress);
-    if (setup_.checkpoint_every != 0 && saver_.saved() != state_.step) {
-      saver_.save(checkpoint(), /*last=*/true, progress);
-      progress.note(str_cat("checkpoint: ", setup_.dir, "/step_", state_.step));
-    }
+    // If the replica that writes has died at the end, another one writes the last checkpoint.
+    if (elastic_ && value_of_first(newest_step(setup_.dir) == state_.step)) saver_.set_saved(state_.step);
+    save_last();
     memory_.end();
     if (stops_) {
       const std::string where = str_cat(
@@ -276,7 +334,7 @@ class Trainer {
       std::printf("interrupted %s\n", where.c_str());
       return code_;
     }
-    if (options_.sample_tokens > 0) sample();
+    if (options_.sample_tokens > 0 && files) sample();
     return interrupted_code();
   }
 
@@ -291,14 +349,14 @@ class Trainer {
     bool show, collect, saves, keeps, saving, keeping;
   };
   NextStep next_step(bool show, bool saves, bool keeps) {
-    const bool first = dist::is_first();
+    if (elastic_ && interrupted()) elastic_->stop(interrupted_code());
+    const bool first = writes();
     uint8_t word[] = {interrupted(),  static_cast<uint8_t>(interrupted_code()),
                       first && show,  first && (show || !options_.metrics.empty()),
                       first && saves, first && keeps,
                       saver_.busy(),  memory_.busy()};
     if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
-    stops_ = word[0];
-    code_ = word[1];
+    if (!elastic_) stops_ = word[0], code_ = word[1];
     return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0, word[6] != 0, word[7] != 0};
   }
 
@@ -352,14 +410,41 @@ class Trainer {
     std::fflush(stdout);
   }
 
+  // Whether views decide on the replicas of a step.
+  bool has_views() const { return setup_.replay || elastic_; }
+  // Whether this process prints and writes the files of the run.
+  bool writes() const { return dist::is_first() && (!elastic_ || elastic_->writes()); }
+
   // The parts of the data that a step takes. Without views, one part is the whole batch.
-  dist::DataPart part_at(int64_t step) const { return setup_.replay ? setup_.replay->at(step) : dist::DataPart(); }
+  dist::DataPart part_at(int64_t step) const {
+    if (elastic_) return elastic_->part(loader_->position());
+    return setup_.replay ? setup_.replay->at(step) : dist::DataPart();
+  }
+
+  // The state of this run for the other replicas, and theirs for this run.
+  ElasticState exchanged() {
+    return {.prepare = [this](int64_t live) -> dist::World& {
+              const int64_t rows = live * setup_.rows;
+              const Tensor ids = to_tensor(std::vector<int32_t>(static_cast<size_t>(rows * options_.seq_len)), rows);
+              step_of(live).prepare(ids, ids);
+              return step_of(live).world();
+            },
+            .shards = [this](int64_t live, bool made) { return dist::shards_of(step_of(live), made); },
+            .cells = all_cells(),
+            .record = [this] { return checkpoint().state; },
+            .adopt =
+                [this](const TrainState& s) {
+                  state_.step = s.step;
+                  state_.samples = s.samples;
+                  state_.state_view = s.state_view;
+                }};
+  }
 
   // The compiled step for a number of live replicas.
   Compiled<StepFn>& step_of(int64_t live) {
     if (const auto at = steps_.find(live); at != steps_.end()) return at->second;
     CompileOptions options = options_.step;
-    if (setup_.replay) options.mesh = with_replicas(options.mesh, live);
+    if (has_views()) options.mesh = with_replicas(options.mesh, live);
     return steps_.emplace(live, dist::compile(StepFn([this](Tensor x, Tensor y) { return train_step(x, y); }), options))
         .first->second;
   }
@@ -544,6 +629,7 @@ class Trainer {
   data::TokenDataset::Split split_;
   std::optional<data::ShuffledLoader> loader_;
   std::optional<optim::AdamW> optimizer_;
+  std::optional<Elastic> elastic_;             // this run is a replica of a group
   std::map<int64_t, Compiled<StepFn>> steps_;  // key: live replicas
   std::optional<Evaluation> evaluation_;
   std::vector<Parameter> parameters_;
