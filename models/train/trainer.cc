@@ -10,15 +10,10 @@
 
 #include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
-#include "distributed/launch/gathered_trace.h"
 #include "distributed/launch/step.h"
 #include "distributed/placement/replica.h"
-#include "distributed/plan/plan_text.h"
-#include "framework/base/cpu.h"
 #include "framework/base/switches.h"
-#include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
-#include "framework/base/units.h"
 #include "framework/dispatch/commit_always.h"
 #include "framework/dispatch/device/host_read.h"
 #include "framework/dispatch/rank/first_process.h"
@@ -42,6 +37,7 @@
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
 #include "models/train/replay.h"
+#include "models/train/run_text.h"
 #include "models/train/state_check.h"
 #include "models/train/step_files.h"
 #include "models/weights/load.h"
@@ -126,12 +122,13 @@ class Trainer {
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
-    if (setup_.replica) elastic_.emplace(setup_, options_, state_, run_flags(), job_);
+    if (setup_.replica) elastic_.emplace(setup_, options_, state_, flags(), job_);
     std::optional<StepFiles> files;  // of the replica that writes
-    if (!elastic_) {
-      announce();
+    const auto begin_files = [&] {
+      announce(options_, setup_, family_.name, model_->num_parameters(), split_.train.size(), state_.step);
       files.emplace(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
-    }
+    };
+    if (!elastic_) begin_files();
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     const bool moe = family_.has_experts;
 
@@ -222,8 +219,7 @@ class Trainer {
         return true;
       }
       take_folder(saver_, setup_, kForLock);
-      if (!files) announce();
-      if (!files) files.emplace(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+      if (!files) begin_files();
       progress.note(elastic_->text());
       return true;
     };
@@ -274,7 +270,7 @@ class Trainer {
           step.prepare(tokens, targets);
           dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
           if (checking.every > 0 && !has_views()) check.emplace(all_cells(), checking, &step.world(), &plan);
-          if (writes()) report_plan(plan);
+          if (writes()) report_plan(plan, options_, setup_, memory_.host_bytes());
           if (!has_views()) meter.emplace(step.world());
         }
         if (meter) meter->begin();
@@ -299,7 +295,7 @@ class Trainer {
       const int64_t made = queued;
       finish(drains ? 0 : lookahead());
       trace.reset();
-      if (profile_ && queued == setup_.profile_last) save_profile(progress);  // once, also if the step is made again
+      if (profile_ && queued == setup_.profile_last) end_profile(progress);  // once, also if the step is made again
       if (queued < made || (checks && went_back())) continue;
       if (elastic_) {
         stops_ = elastic_->stops();
@@ -317,7 +313,7 @@ class Trainer {
         memory_.save(checkpoint(), saver_.saved());
     }
     finish(0);
-    if (profile_) save_profile(progress);  // interrupted before its last step
+    if (profile_) end_profile(progress);  // interrupted before its last step
     progress.finish();
     if (meter && meter->steps() > 0) {
       const std::vector<RankMetrics> ranks = meter->all();
@@ -370,44 +366,13 @@ class Trainer {
     return s;
   }
 
-  // Ends the profile. A trace that cannot be written does not end the run.
-  void save_profile(Progress& progress) {
-    const Profile mine = profile_->stop(state_.step - setup_.profile_first + 1);
+  void end_profile(Progress& progress) {
+    save_profile(profile_->stop(state_.step - setup_.profile_first + 1), options_, setup_, state_.step, progress);
     profile_.reset();
-    const Profile profile(dist::gather_traces(mine.trace()), mine.steps());
-    if (!dist::is_first()) return;
-    try {
-      const std::string path = io::resolve_path(options_.profile_out);
-      profile.save(path);
-      std::string summary = profile.summary();
-      summary.pop_back();  // the end of its last line
-      progress.note(str_cat("profile of steps ", setup_.profile_first, "-", state_.step, ": ", path, "\n", summary));
-    } catch (const Error& e) {
-      internal::warn(str_cat("--profile_out: ", e.what()));
-    }
   }
 
-  // Saves and prints the plan before the first step.
-  void report_plan(const dist::PlanReport& report) {
-    if (setup_.saved_hash != 0 && setup_.saved_hash != report.hash())
-      std::printf(
-          "note: %s was saved for another step or other settings; its placements are used, its collectives may "
-          "differ\n",
-          options_.plan.c_str());
-    if (!options_.save_plan.empty() && dist::is_first()) dist::save_plan(report, io::resolve_path(options_.save_plan));
-    if (options_.show_plan) std::printf("%s\n", report.to_string().c_str());
-    if (options_.show_plan && options_.checkpoint_async) {
-      int64_t cells = 0;
-      for (const dist::PlannedCell& c : report.cells()) cells += c.bytes;
-      std::printf("peak memory of a rank while a checkpoint is written: %s (--checkpoint_async: its cells twice)\n",
-                  bytes_text(static_cast<double>(report.peak_bytes() + cells)).c_str());
-    }
-    if (options_.show_plan && memory_.host_bytes() > 0)
-      std::printf(
-          "states in memory of the host: %s (--memory_every: the newest two); a rank has its cells once more "
-          "while one is written\n",
-          bytes_text(static_cast<double>(memory_.host_bytes())).c_str());
-    std::fflush(stdout);
+  std::map<std::string, std::string> flags() const {
+    return run_flags(options_, setup_, family_, options_.tokenizer.empty() ? "" : tokenizer_->name());
   }
 
   // Whether views decide on the replicas of a step.
@@ -513,7 +478,7 @@ class Trainer {
     state.seed = options_.seed;
     state.family = family_.name;
     state.model = setup_.config;
-    state.run = run_flags();
+    state.run = flags();
     if (scaler_) {
       state.loss_scale = scaler_->get_scale();
       state.good_steps = scaler_->good_steps.value().item<int64_t>();
@@ -522,28 +487,6 @@ class Trainer {
             model_cells(),
             optimizer_cells(),
             {.origin = setup_.origin, .flags = flag_lines(options_, flags_before_), .tokenizer = tokenizer_files_}};
-  }
-
-  std::map<std::string, std::string> run_flags() const {
-    std::map<std::string, std::string> run{{"data", options_.data},
-                                           {"steps", str_cat(options_.steps)},
-                                           {"batch_size", str_cat(options_.batch_size)},
-                                           {"seq_len", str_cat(options_.seq_len)},
-                                           {"lr", str_cat(options_.lr)},
-                                           {"warmup", str_cat(options_.warmup)},
-                                           {"microbatches", str_cat(options_.asked_microbatches)},
-                                           {"dtype", options_.dtype},
-                                           {"seed", str_cat(options_.seed)}};
-    if (!options_.tokenizer.empty()) {
-      run.emplace("tokenizer", options_.tokenizer);
-      run.emplace("tokenizer_name", tokenizer_->name());
-    }
-    if (!setup_.origin.source.empty()) return run;
-    run.emplace("config", setup_.config_name);
-    const nn::ConfigMap preset = family_.preset(setup_.config_name);
-    for (const auto& [field, value] : setup_.config)  // for earlier versions; this one reads the model's fields
-      if (preset.at(field) != value) run.emplace(field, value);
-    return run;
   }
 
   void restore() {
@@ -560,7 +503,7 @@ class Trainer {
     if (!options_.tokenizer.empty()) check_tokenizer(tokenizer_->name(), s, folder);
     const io::SafetensorsModel model = open_tensors(folder, "model", s),
                                optimizer = open_tensors(folder, "optimizer", s);
-    for (auto& [flag, value] : run_flags())
+    for (auto& [flag, value] : flags())
       if (s.run.count(flag) && !is_same_flag(flag, s.run[flag], value))
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
                     s.run[flag].c_str(), value.c_str());
@@ -596,20 +539,6 @@ class Trainer {
       return;
     }
     std::printf("starting from the weights of %s\n", setup_.origin.source.c_str());
-  }
-
-  void announce() {
-    const int64_t n = model_->num_parameters();
-    std::printf("%s %s: %.2f M parameters, %s, %s\n", family_.name.c_str(), setup_.config_name.c_str(), n * 1e-6,
-                options_.dtype.c_str(),
-                setup_.on_text ? str_cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
-    const int ranks = options_.step.mesh.size();
-    std::printf("%ld steps of %ld x %ld tokens on %d thread%s (%s)%s\n", options_.steps, options_.batch_size,
-                options_.seq_len, num_threads(), num_threads() == 1 ? "" : "s", str_cat(selected_isa()).c_str(),
-                ranks > 1 ? str_cat(", ", ranks, " ranks as ", options_.step.mesh.to_string()).c_str() : "");
-    if (state_.step >= options_.steps)
-      std::printf("nothing left to do: step %ld is done; raise --steps above it to go on\n", state_.step);
-    std::fflush(stdout);
   }
 
   void sample() {
