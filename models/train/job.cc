@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <optional>
 #include <random>
@@ -12,6 +13,7 @@
 #include "compiler/cost/machine/kept_rates.h"
 #include "compiler/cost/machine/rates.h"
 #include "distributed/control/group/replica_identity.h"
+#include "distributed/launch/host_replicas.h"
 #include "distributed/placement/replica.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
@@ -146,6 +148,14 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
   if (is_replica && o.restarts > 0) job.restarts.arguments.push_back("--resume");
   if (!o.checkpoint_dir.empty()) job.keep = io::resolve_path(o.checkpoint_dir);
   return std::make_unique<dist::Job>(job);
+}
+
+std::optional<int> run_replicas(const TrainOptions& o, const Setup& setup) {
+  if (!starts_replicas(o) || dist::started()) return {};
+  const std::string journal = setup.dir + ".journal";
+  if (setup.resumed.empty()) io::remove_all(journal);  // of a run whose folder was removed
+  return dist::start_replicas(
+      {.count = dist::replica_count(o.step.mesh), .journal = journal, .name = program_invocation_short_name});
 }
 
 void check_shared(const std::string& dir) {

@@ -131,7 +131,6 @@ class Trainer {
     if (!elastic_) begin_files();
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     const bool moe = family_.has_experts;
-
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;
     const StateCheckOptions checking{options_.check_state, state_.step + 1, options_.check_state_errors == "continue",
@@ -575,9 +574,10 @@ class Trainer {
 
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
   TrainOptions o = options;
-  const std::string dir = settle(family, o).dir;
+  const Setup setup = settle(family, o);
   measure_before_ranks(o);
-  const std::unique_ptr<dist::Job> job = make_job(o, dir);
+  if (const std::optional<int> code = run_replicas(o, setup)) return *code;
+  const std::unique_ptr<dist::Job> job = make_job(o, setup.dir);
   if (job->code()) return *job->code();
   // Inside the scope of the Trainer, so that the other processes get the cause before its communicators end.
   const auto reported = [&](auto&& fn) {
