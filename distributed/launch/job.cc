@@ -111,7 +111,9 @@ bool is_started(const Identity& id) { return id.world > 1 || id.source == "launc
 
 int launch_own(const JobOptions& o) {
   std::vector<std::string> command = own_command();
-  const std::string name = command[0].substr(command[0].rfind('/') + 1);
+  std::string name = command[0].substr(command[0].rfind('/') + 1);
+  if (const char* const replica = std::getenv("REPLICAS") ? std::getenv("REPLICA") : nullptr)
+    name += str_cat(": replica ", replica);
   std::fflush(stdout);
   return launch({.processes = o.ranks,
                  .command = std::move(command),
@@ -256,8 +258,7 @@ struct Job::Member {
     }
     control::ClientOptions options = client_options(id, secret, address);
     options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout);
-    options.facts = switch_facts();
-    options.facts.emplace_back("the binary", binary_fact());
+    options.facts = program_facts();
     options.phase = flight::current_phase;
     options.report_every = kLook;
     options.waiting = [this, begin = std::chrono::steady_clock::now(), reports = 0,
@@ -273,12 +274,12 @@ struct Job::Member {
     for (const auto& [name, value] : o.facts) options.facts.emplace_back(name, short_fact(value));
     known = true;
     client = std::make_unique<control::Client>(options);
-    ServiceStore store(*client);
+    store = std::make_unique<ServiceStore>(*client);
     const int count = o.ranks / static_cast<int>(id.world);
     try {
       client->join();
       joined = true;
-      auto job = std::make_unique<Processes>(store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
+      auto job = std::make_unique<Processes>(*store, o.ranks, static_cast<int>(id.rank) * count, count, o.timeout,
                                              o.transport, control::address_towards(host));
       // The service detects more than a transport: a stopped process, an unreachable host, the cause of a failure.
       client->on_end([world = &job->world()](const control::Ending& e) { world->abort(e.text); });
@@ -306,6 +307,7 @@ struct Job::Member {
       }
     }
     await_end();
+    store.reset();
     client.reset();  // the client goes first: it may call the world
     Processes::set_current({});
   }
@@ -333,6 +335,7 @@ struct Job::Member {
   std::unique_ptr<FolderStore> folder;         // the store of a job that our launcher started
   std::unique_ptr<control::JobServer> server;  // only in the process of rank 0
   std::unique_ptr<control::Client> client;
+  std::unique_ptr<ServiceStore> store;
   bool joined = false, failed = false;
   const int exceptions = std::uncaught_exceptions();
 };
@@ -360,12 +363,20 @@ Job::Job(const JobOptions& o) {
 }
 Job::~Job() = default;
 
+Store* Job::store() const { return member_ ? member_->store.get() : nullptr; }
+
 void Job::progress(int64_t step) {
   if (member_) member_->client->progress(static_cast<uint64_t>(step));
 }
 
 void Job::fail(const Error& cause) {
   if (member_) member_->fail(cause);
+}
+
+std::vector<std::pair<std::string, std::string>> program_facts() {
+  std::vector<std::pair<std::string, std::string>> facts = switch_facts();
+  facts.emplace_back("the binary", binary_fact());
+  return facts;
 }
 
 std::optional<Started> started() {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/comm/store.h"
 #include "distributed/launch/restarts.h"
 #include "framework/base/error.h"
 
@@ -52,6 +53,8 @@ class Job {
 
   /// The exit code of the processes that this process has started; null in other processes.
   std::optional<int> code() const { return code_; }
+  /// The store of the job's processes; null if this process has not joined.
+  Store* store() const;
   /// Sets the step that this process's heartbeats report.
   void progress(int64_t step);
   /// Reports that this process fails: the others end with this cause. Call it before communicators are dropped, so
@@ -65,6 +68,10 @@ class Job {
   std::unique_ptr<Member> member_;  // null if this process has not joined
   std::optional<int> code_;
 };
+
+/// Values that are equal in all processes of a job, and in all replicas, by name: the binary, and the switches that
+/// change results.
+std::vector<std::pair<std::string, std::string>> program_facts();
 
 /// The launcher of several processes of this program.
 struct Started {

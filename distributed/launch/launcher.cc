@@ -163,7 +163,10 @@ class Launcher {
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, std::to_string(options_.processes));
     set("JOB_STORE", store_.path());
     set("JOB_TOKEN", token_);
-    if (std::getenv("REPLICAS")) set(control::kIncarnationVariable, str_cat(incarnation_));
+    if (const std::optional<control::ReplicaIdentity> id = control::replica_identity()) {
+      set(control::kIncarnationVariable, str_cat(incarnation_));
+      if (!id->token.empty()) set("REPLICAS_TOKEN", id->token);  // reading it took it out of the environment
+    }
     set(kMemoryVariable, restarts_.memory());
     set(kNoMemoryVariable, restarts_.no_memory());
     if (!flight_.path().empty()) set(flight::kFolderVariable, flight_.path());

@@ -39,7 +39,13 @@ bool CheckpointSaver::lock() {
     }
     as_settled = newest_state(setup_.dir, setup_.memory) == setup_.resumed;
   });
+  is_locked_ = true;
   return value_of_first(as_settled);
+}
+
+void CheckpointSaver::unlock() {
+  lock_.reset();
+  is_locked_ = false;
 }
 
 bool CheckpointSaver::due(int64_t step) {

@@ -37,6 +37,9 @@ class CheckpointSaver {
   /// Locks the folder in the first process, and throws there if no checkpoint can be written to it. Returns whether its
   /// newest checkpoint is the resumed one.
   bool lock();
+  /// Whether lock() has locked the folder, and unlock() has not released it.
+  bool is_locked() const { return is_locked_; }
+  void unlock();
   /// Whether a checkpoint is due after `step`, which begins now: the first process's answer counts.
   bool due(int64_t step);
   /// The step of the newest checkpoint of this run, or of the resumed one; -1: none.
@@ -71,8 +74,9 @@ class CheckpointSaver {
   const Setup& setup_;
   const bool async_, stop_;  // --checkpoint_async, --checkpoint_errors stop
   const int64_t keep_;
-  const double mtbf_;  // seconds
-  std::optional<io::FileLock> lock_;
+  const double mtbf_;                 // seconds
+  std::optional<io::FileLock> lock_;  // in the first process
+  bool is_locked_ = false;            // in all processes
   RunningSave save_;
   int64_t saved_ = -1;
   bool last_ = false;     // a failed save ends the run

@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <optional>
 #include <random>
 
 #include "compiler/cost/machine/kept_rates.h"
 #include "compiler/cost/machine/rates.h"
+#include "distributed/control/group/replica_identity.h"
+#include "distributed/launch/host_replicas.h"
+#include "distributed/placement/replica.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/rank/flight.h"
@@ -102,7 +106,8 @@ void announce_mfu(double flops_per_token, double rate) {
 }
 
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& dir) {
-  const int ranks = o.step.mesh.size();
+  const bool is_replica = control::replica_identity().has_value();
+  const int ranks = (is_replica ? dist::replica_mesh(o.step.mesh) : o.step.mesh).size();
   const bool processes = o.ranks == "processes" && o.replay.empty();
   const auto started = dist::started();
   if (started && o.restarts != 0)
@@ -139,8 +144,18 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
                         },
                     .arguments = {"--restarts=0", "--checkpoint_dir=" + dir},
                     .resume = {"--resume"}};
+  // The other replicas may save a checkpoint before this one starts.
+  if (is_replica && o.restarts > 0) job.restarts.arguments.push_back("--resume");
   if (!o.checkpoint_dir.empty()) job.keep = io::resolve_path(o.checkpoint_dir);
   return std::make_unique<dist::Job>(job);
+}
+
+std::optional<int> run_replicas(const TrainOptions& o, const Setup& setup) {
+  if (!starts_replicas(o) || dist::started()) return {};
+  const std::string journal = setup.dir + ".journal";
+  if (setup.resumed.empty()) io::remove_all(journal);  // of a run whose folder was removed
+  return dist::start_replicas(
+      {.count = dist::replica_count(o.step.mesh), .journal = journal, .name = program_invocation_short_name});
 }
 
 void check_shared(const std::string& dir) {

@@ -1,6 +1,7 @@
 // --ranks processes: the processes of a training run.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "distributed/launch/job.h"
@@ -12,6 +13,10 @@ namespace weft::train {
 /// The job of the settled options; `dir` is its folder of checkpoints. All ranks are processes with --ranks processes
 /// and a mesh; otherwise the job only makes restarts.
 std::unique_ptr<dist::Job> make_job(const TrainOptions& settled, const std::string& dir);
+
+/// If this process starts the replicas of the settled run on this host, runs their service and returns their exit code
+/// (dist::start_replicas). Returns nothing in all other processes, and in those of the replicas.
+std::optional<int> run_replicas(const TrainOptions& settled, const Setup& setup);
 
 /// Measures and keeps the rates that --metrics needs, if this process will start the ranks and no quiet run kept them.
 /// The ranks would wait for the measurement. A child makes it: this process must not have threads.

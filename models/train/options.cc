@@ -103,8 +103,9 @@ Flags train_flags(TrainOptions& o) {
        "compare the compiled step with the interpreter on the first batch; with --mesh or --device cuda each of its "
        "launches with its ops on the CPU"},
       {"mesh", &o.mesh,
-       "ranks along dimensions pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); "
-       "empty: one device"},
+       "ranks along dimensions replica, pp, dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or "
+       "dp2,tp2,ep4(dp,tp); "
+       "replicas may die and come back with --restarts, or if REPLICAS is set; empty: one device"},
       {"ranks", &o.ranks,
        "kind of the ranks of --mesh: processes (started on this host, unless torchrun, mpirun, Slurm, Kubernetes or "
        "//tools:launch has started them), or threads of this process"},
@@ -249,11 +250,28 @@ void settle_profile(Setup& p, const TrainOptions& o) {
              in_quotes(o.profile_out), "a file in a folder that exists");
 }
 
-// Settles --replay, and the rows of a replica.
+// Settles --replay, the replica of this run, and the rows of a replica.
 void settle_replay(Setup& p, const TrainOptions& o) {
   p.rows = o.batch_size;
-  if (o.replay.empty()) return;
   const int64_t replicas = dist::replica_count(o.step.mesh);
+  as_usage_error("", [&] { p.replica = control::replica_identity(); });
+  if (p.replica || starts_replicas(o)) {
+    const std::string mesh = o.mesh.empty() ? "no mesh" : o.step.mesh.to_string();
+    const char* const why = ": REPLICAS is set, so this run is one of several replicas";
+    check_flag("mesh", replicas > 1, mesh, str_cat("a dimension replica", why));
+    check_flag("replay", o.replay.empty(), o.replay, str_cat("one process without REPLICAS", why));
+    check_flag("checkpoint_dir", !p.replica || !o.checkpoint_dir.empty() || o.checkpoint_every == "0", "none",
+               str_cat("one folder, which all replicas see", why));
+    check_flag("check_state", o.check_state == 0, str_cat(o.check_state), "no replicas that may die: drop the flag");
+    check_flag("memory_every", o.memory_every == "0", o.memory_every,
+               "no replicas that may die: a replica takes the state from the others; drop the flag");
+    check_flag("profile_steps", o.profile_steps.empty(), o.profile_steps, "no replicas that may die: drop the flag");
+    p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
+    check_flag("microbatches", p.rows % o.microbatches == 0, str_cat(o.microbatches),
+               str_cat("a number that divides the ", p.rows, " rows of a replica: it may be alone"));
+    return;
+  }
+  if (o.replay.empty()) return;
   check_flag("replay", replicas > 1, o.replay, "--mesh of the elastic run, with a dimension replica");
   p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
   as_usage_error("--replay: ", [&] { p.replay = std::make_shared<const Replay>(io::resolve_path(o.replay)); });
@@ -475,6 +493,11 @@ void settle_tokenizer(Setup& p, const TrainState& run, const TrainState& from, T
 }
 
 }  // namespace
+
+bool starts_replicas(const TrainOptions& o) {
+  return o.restarts > 0 && o.ranks == "processes" && o.replay.empty() && dist::replica_count(o.step.mesh) > 1 &&
+         !std::getenv("REPLICAS");
+}
 
 Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;

@@ -2,9 +2,11 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "compiler/options.h"
+#include "distributed/control/group/replica_identity.h"
 #include "framework/cli/cli.h"
 #include "models/nn/transformer/language_model.h"
 #include "models/train/checkpoint.h"
@@ -93,21 +95,22 @@ struct Setup {
   std::string tokenizer, pre;                  // for text::open_or_bytes()
   DType dtype = kFloat32;
   Device device;
-  int64_t checkpoint_every = 0;          // -1: auto
-  int64_t memory_every = 0;              // -1: auto
-  std::string dir;                       // folder of checkpoints
-  std::string memory;                    // folder of states in memory; empty: none
-  std::string resumed;                   // the checkpoint to resume from; empty: none
-  std::shared_ptr<const Replay> replay;  // null: none
-  int64_t rows = 0;                      // of the batch, of each replica with `replay`
+  int64_t checkpoint_every = 0;                     // -1: auto
+  int64_t memory_every = 0;                         // -1: auto
+  std::string dir;                                  // folder of checkpoints
+  std::string memory;                               // folder of states in memory; empty: none
+  std::string resumed;                              // the checkpoint to resume from; empty: none
+  std::shared_ptr<const Replay> replay;             // null: none
+  std::optional<control::ReplicaIdentity> replica;  // this run is a replica of a group; null: it is not
+  int64_t rows = 0;                                 // of the batch, of each replica with `replay` or `replica`
   bool on_text = true;
   uint64_t saved_hash = 0;                      // hash of the plan in options.plan; 0: none
   int64_t profile_first = 0, profile_last = 0;  // from 1; 0: none
 };
 
-/// The flags that change the result, for a run that resumes. `tokenizer`: the name of the tokenizer.
-std::map<std::string, std::string> run_flags(const TrainOptions& options, const Setup& setup,
-                                             const nn::ModelFamily& family, const std::string& tokenizer);
+/// Whether this process starts the replicas of a run on this host: --mesh has a dimension replica, and there are
+/// --restarts. Only with the mesh of settle().
+bool starts_replicas(const TrainOptions& options);
 
 /// Checks the options and fills in their open values. If `resume` is set, a flag that changes the result keeps the
 /// resumed run's value, unless the flag is given or changed. Throws UsageError on bad options; writes nothing.

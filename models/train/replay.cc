@@ -18,7 +18,7 @@ dist::Mesh with_replicas(const dist::Mesh& mesh, int64_t live) {
 
 Replay::Replay(const std::string& path) : path_(path) {
   std::vector<control::ReplicaView> views;
-  control::GroupState state;
+  control::GroupState state{.config = {.replicas = control::kReplicas}};
   const std::string title = control::read_journal(path, [&](const std::string& record) {
     const std::string problem = control::commit(state, record);
     if (problem.empty()) views.push_back(state.view);

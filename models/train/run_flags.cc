@@ -39,27 +39,4 @@ bool is_same_flag(const std::string& name, const std::string& a, const std::stri
   return a == b;
 }
 
-std::map<std::string, std::string> run_flags(const TrainOptions& o, const Setup& setup, const nn::ModelFamily& family,
-                                             const std::string& tokenizer) {
-  std::map<std::string, std::string> run{{"data", o.data},
-                                         {"steps", str_cat(o.steps)},
-                                         {"batch_size", str_cat(o.batch_size)},
-                                         {"seq_len", str_cat(o.seq_len)},
-                                         {"lr", str_cat(o.lr)},
-                                         {"warmup", str_cat(o.warmup)},
-                                         {"microbatches", str_cat(o.asked_microbatches)},
-                                         {"dtype", o.dtype},
-                                         {"seed", str_cat(o.seed)}};
-  if (!o.tokenizer.empty()) {
-    run.emplace("tokenizer", o.tokenizer);
-    run.emplace("tokenizer_name", tokenizer);
-  }
-  if (!setup.origin.source.empty()) return run;
-  run.emplace("config", setup.config_name);
-  const nn::ConfigMap preset = family.preset(setup.config_name);
-  for (const auto& [field, value] : setup.config)  // for earlier versions; this one reads the model's fields
-    if (preset.at(field) != value) run.emplace(field, value);
-  return run;
-}
-
 }  // namespace weft::train

@@ -8,7 +8,7 @@ namespace weft::train {
 
 StepFiles::StepFiles(const TrainOptions& o, const Setup& setup, int64_t step, double flops_per_token)
     : options_(o), flops_per_token_(flops_per_token) {
-  if (!o.metrics.empty() && dist::is_first()) metrics_.emplace(io::resolve_path(o.metrics), o.resume ? step : -1);
+  if (!o.metrics.empty() && dist::is_first()) metrics_.emplace(io::resolve_path(o.metrics), o.resume || step > 0 ? step : -1);
   if (!o.log_dir.empty() && dist::is_first()) events_.emplace(io::resolve_path(o.log_dir), step + 1);
   if (!metrics_) return;
   if (!metrics_->kept().empty())
@@ -16,7 +16,7 @@ StepFiles::StepFiles(const TrainOptions& o, const Setup& setup, int64_t step, do
                 setup.resumed.empty() ? "no checkpoint to resume from"
                                       : "--metrics has no line up to the step of the checkpoint",
                 metrics_->kept().c_str());
-  rate_ = rate_of_products(setup.device, setup.dtype, o.resume);
+  rate_ = rate_of_products(setup.device, setup.dtype, o.resume || step > 0);
   announce_mfu(flops_per_token, rate_);
 }
 

@@ -10,15 +10,10 @@
 
 #include "compiler/exec/record/profile.h"
 #include "distributed/launch/compile.h"
-#include "distributed/launch/gathered_trace.h"
 #include "distributed/launch/step.h"
 #include "distributed/placement/replica.h"
-#include "distributed/plan/plan_text.h"
-#include "framework/base/cpu.h"
 #include "framework/base/switches.h"
-#include "framework/base/thread_pool.h"
 #include "framework/base/tracer.h"
-#include "framework/base/units.h"
 #include "framework/dispatch/commit_always.h"
 #include "framework/dispatch/device/host_read.h"
 #include "framework/dispatch/rank/first_process.h"
@@ -35,6 +30,7 @@
 #include "models/train/checkpoint.h"
 #include "models/train/checkpoint_saver.h"
 #include "models/train/compute_check.h"
+#include "models/train/elastic.h"
 #include "models/train/evaluation.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
@@ -42,6 +38,7 @@
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
 #include "models/train/replay.h"
+#include "models/train/run_text.h"
 #include "models/train/state_check.h"
 #include "models/train/step_files.h"
 #include "models/weights/load.h"
@@ -61,6 +58,9 @@ using StepFn = std::function<StepOut(Tensor, Tensor)>;
 
 // On a GPU the host queues step t + 1 while step t runs, then reads the results of step t.
 constexpr size_t kLookahead = 1;
+
+// Seconds in which the replica that wrote before releases the folder: a process that was killed is ending.
+constexpr double kForLock = 2;
 
 // A queued step whose results have not been read yet.
 struct Flight {
@@ -109,6 +109,8 @@ class Trainer {
   /// Locks the folder of checkpoints, which all processes must see, before run(). Returns false if a run wrote to it
   /// after the options were settled; another Trainer must settle them again.
   bool lock() {
+    // The replica at place 0 of a view locks the folder. Another one may have removed the checkpoint meanwhile.
+    if (setup_.replica) return value_of_first(setup_.resumed.empty() || io::is_folder(setup_.resumed));
     if (setup_.checkpoint_every == 0) return true;
     if (!saver_.lock()) return false;
     check_shared(setup_.dir);
@@ -121,11 +123,15 @@ class Trainer {
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
-    announce();
-    StepFiles files(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+    if (setup_.replica) elastic_.emplace(setup_, options_, state_, flags(), job_);
+    std::optional<StepFiles> files;  // of the replica that writes
+    const auto begin_files = [&] {
+      announce(options_, setup_, family_.name, model_->num_parameters(), split_.train.size(), state_.step);
+      files.emplace(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+    };
+    if (!elastic_) begin_files();
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     const bool moe = family_.has_experts;
-
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;
     const StateCheckOptions checking{options_.check_state, state_.step + 1, options_.check_state_errors == "continue",
@@ -145,7 +151,7 @@ class Trainer {
       flights.clear();
       loader_->seek(state_.samples);
       queued = state_.step;
-      files.go_back(state_.step, /*events=*/differed);
+      files->go_back(state_.step, /*events=*/differed);
       return true;
     };
     // Reads the results of the oldest steps until only `left` steps are queued.
@@ -159,6 +165,10 @@ class Trainer {
           if (went_back()) return;
           saver_.wait(progress);
           progress.finish();
+          WEFT_CHECK_AS(kInternal, !elastic_, "step ", m.step, ": the ",
+                        std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
+                        std::isfinite(m.loss) ? m.grad_norm : m.loss,
+                        " and nothing was changed; --replay with the journal names the op");
           // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
           internal::fail(Code::kInternal,
@@ -186,13 +196,45 @@ class Trainer {
           meter->count(last_seconds, tokens);
           if (f.collect) m.ranks = meter->last();
         }
-        files.write(m);
+        if (files) files->write(m);
         if (f.show) progress.update(m);
       }
     };
+    const auto save_last = [&] {
+      saver_.wait(progress);
+      if (setup_.checkpoint_every == 0 || (elastic_ && !elastic_->writes()) || saver_.saved() == state_.step) return;
+      WEFT_CHECK_AS(kFailedPrecondition, !elastic_ || take_folder(saver_, setup_, options_.step.timeout), "step ",
+                    state_.step, " is not saved: another process holds ", setup_.dir);
+      if (saver_.saved() == state_.step) return;  // another replica has saved it
+      saver_.save(checkpoint(), /*last=*/true, progress);
+      progress.note(str_cat("checkpoint: ", setup_.dir, "/step_", state_.step));
+    };
+    // Waits for the next view of live replicas. Its first replica writes the files from now on. False: the run ended.
+    const auto enters_view = [&] {
+      if (!elastic_->enter(exchanged())) return false;
+      stops_ = false;
+      loader_->seek(state_.samples);
+      queued = state_.step;
+      if (!elastic_->writes()) {
+        saver_.wait(progress);
+        saver_.unlock();
+        files.reset();
+        return true;
+      }
+      take_folder(saver_, setup_, kForLock);
+      if (!files) begin_files();
+      progress.note(elastic_->text());
+      return true;
+    };
     if (!setup_.memory.empty()) memory_.begin(checkpoint());
     model_->train();
-    while (queued < options_.steps) {
+    while (elastic_ || queued < options_.steps) {
+      if (elastic_ && !elastic_->has_view() && !enters_view()) break;
+      if (elastic_ && (stops_ || queued == options_.steps)) {
+        save_last();
+        elastic_->finish();
+        continue;
+      }
       const NextStep next =
           next_step(progress.due(queued + 1, last_seconds), saver_.due(queued + 1), memory_.due(queued + 1));
       if (!next.saving) saver_.advance();
@@ -213,8 +255,10 @@ class Trainer {
                .collect = next.collect};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
-        const int64_t rows = f.part.live * setup_.rows;
-        f.batch = loader_->next(rows, 0, rows);
+        const int64_t rows = f.part.live * setup_.rows, own = f.part.begin(setup_.rows);
+        // A microbatch has rows of all replicas.
+        const bool all = !elastic_ || options_.microbatches > 1;
+        f.batch = loader_->next(rows, all ? 0 : own, all ? rows : own + setup_.rows);
       }
       f.samples = loader_->position();
       optimizer_->set_lr(f.lr);
@@ -228,19 +272,24 @@ class Trainer {
           const flight::HostPhase phase(flight::Phase::kPlan);
           step.prepare(tokens, targets);
           dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
-          if (checking.every > 0 && !setup_.replay) check.emplace(all_cells(), checking, &step.world(), &plan);
-          if (options_.check_compute > 0 && !setup_.replay)
+          if (checking.every > 0 && !has_views()) check.emplace(all_cells(), checking, &step.world(), &plan);
+          if (options_.check_compute > 0 && !has_views())
             compute_check.emplace(all_cells(), options_.check_compute, checking, step.world(), plan);
-          report_plan(plan);
-          if (!setup_.replay) meter.emplace(step.world());
+          if (writes()) report_plan(plan, options_, setup_, memory_.host_bytes());
+          if (!has_views()) meter.emplace(step.world());
         }
         if (meter) meter->begin();
         StepOut out;
         const auto make = [&] { out = step(tokens, targets); };
-        if (!compute_check)
-          make();
-        else if (!compute_check->make_step(queued + 1, make, note, went_back))
+        try {
+          if (!compute_check)
+            make();
+          else if (!compute_check->make_step(queued + 1, make, note, went_back))
+            continue;
+        } catch (const dist::Uncommitted&) {  // no cell has changed; another view follows
+          loader_->seek(state_.samples);
           continue;
+        }
         if (meter) meter->end();
         std::vector<Tensor> wanted{out.loss, out.grad_norm, out.ok};
         if (moe) wanted.insert(wanted.end(), {out.aux, out.dropped, out.expert_counts});
@@ -255,30 +304,33 @@ class Trainer {
       const int64_t made = queued;
       finish(drains ? 0 : lookahead());
       trace.reset();
-      if (profile_ && queued == setup_.profile_last) save_profile(progress);  // once, also if the step is made again
+      if (profile_ && queued == setup_.profile_last) end_profile(progress);  // once, also if the step is made again
       if (queued < made || (checks && went_back())) continue;
+      if (elastic_) {
+        stops_ = elastic_->stops();
+        code_ = elastic_->code();
+        if (elastic_->has_view()) elastic_->prepare_next(exchanged());
+      }
       if (evaluates) {
         const double loss = evaluate();
-        files.write_eval(state_.step, loss);
-        progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
+        if (files) files->write_eval(state_.step, loss);
+        if (writes()) progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
-      if (next.saves)
+      if (next.saves && (!elastic_ || take_folder(saver_, setup_, 0)))
         saver_.save(checkpoint(), /*last=*/false, progress);
       else if (next.keeps)
         memory_.save(checkpoint(), saver_.saved());
     }
     finish(0);
-    if (profile_) save_profile(progress);  // interrupted before its last step
+    if (profile_) end_profile(progress);  // interrupted before its last step
     progress.finish();
     if (meter && meter->steps() > 0) {
       const std::vector<RankMetrics> ranks = meter->all();
       std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
     }
-    saver_.wait(progress);
-    if (setup_.checkpoint_every != 0 && saver_.saved() != state_.step) {
-      saver_.save(checkpoint(), /*last=*/true, progress);
-      progress.note(str_cat("checkpoint: ", setup_.dir, "/step_", state_.step));
-    }
+    // If the replica that writes has died at the end, another one writes the last checkpoint.
+    if (elastic_ && value_of_first(newest_step(setup_.dir) == state_.step)) saver_.set_saved(state_.step);
+    save_last();
     memory_.end();
     if (stops_) {
       const std::string where = str_cat(
@@ -287,7 +339,7 @@ class Trainer {
       std::printf("interrupted %s\n", where.c_str());
       return code_;
     }
-    if (options_.sample_tokens > 0) sample();
+    if (options_.sample_tokens > 0 && files) sample();
     return interrupted_code();
   }
 
@@ -302,14 +354,14 @@ class Trainer {
     bool show, collect, saves, keeps, saving, keeping;
   };
   NextStep next_step(bool show, bool saves, bool keeps) {
-    const bool first = dist::is_first();
+    if (elastic_ && interrupted()) elastic_->stop(interrupted_code());
+    const bool first = writes();
     uint8_t word[] = {interrupted(),  static_cast<uint8_t>(interrupted_code()),
                       first && show,  first && (show || !options_.metrics.empty()),
                       first && saves, first && keeps,
                       saver_.busy(),  memory_.busy()};
     if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
-    stops_ = word[0];
-    code_ = word[1];
+    if (!elastic_) stops_ = word[0], code_ = word[1];
     return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0, word[6] != 0, word[7] != 0};
   }
 
@@ -323,53 +375,50 @@ class Trainer {
     return s;
   }
 
-  // Ends the profile. A trace that cannot be written does not end the run.
-  void save_profile(Progress& progress) {
-    const Profile mine = profile_->stop(state_.step - setup_.profile_first + 1);
+  void end_profile(Progress& progress) {
+    save_profile(profile_->stop(state_.step - setup_.profile_first + 1), options_, setup_, state_.step, progress);
     profile_.reset();
-    const Profile profile(dist::gather_traces(mine.trace()), mine.steps());
-    if (!dist::is_first()) return;
-    try {
-      const std::string path = io::resolve_path(options_.profile_out);
-      profile.save(path);
-      std::string summary = profile.summary();
-      summary.pop_back();  // the end of its last line
-      progress.note(str_cat("profile of steps ", setup_.profile_first, "-", state_.step, ": ", path, "\n", summary));
-    } catch (const Error& e) {
-      internal::warn(str_cat("--profile_out: ", e.what()));
-    }
   }
 
-  // Saves and prints the plan before the first step.
-  void report_plan(const dist::PlanReport& report) {
-    if (setup_.saved_hash != 0 && setup_.saved_hash != report.hash())
-      std::printf(
-          "note: %s was saved for another step or other settings; its placements are used, its collectives may "
-          "differ\n",
-          options_.plan.c_str());
-    if (!options_.save_plan.empty() && dist::is_first()) dist::save_plan(report, io::resolve_path(options_.save_plan));
-    if (options_.show_plan) std::printf("%s\n", report.to_string().c_str());
-    const int copies = options_.checkpoint_async + (memory_.host_bytes() > 0);
-    if (options_.show_plan && copies > 0) {
-      int64_t cells = 0;
-      for (const dist::PlannedCell& c : report.cells()) cells += c.bytes;
-      std::printf("peak memory of a rank during saves: %s (--checkpoint_async, --memory_every: its cells %d times)\n",
-                  bytes_text(static_cast<double>(report.peak_bytes() + copies * cells)).c_str(), copies + 1);
-    }
-    if (options_.show_plan && memory_.host_bytes() > 0)
-      std::printf("states in memory of the host: %s (--memory_every: the newest two)\n",
-                  bytes_text(static_cast<double>(memory_.host_bytes())).c_str());
-    std::fflush(stdout);
+  std::map<std::string, std::string> flags() const {
+    return run_flags(options_, setup_, family_, options_.tokenizer.empty() ? "" : tokenizer_->name());
   }
+
+  // Whether views decide on the replicas of a step.
+  bool has_views() const { return setup_.replay || elastic_; }
+  // Whether this process prints and writes the files of the run.
+  bool writes() const { return dist::is_first() && (!elastic_ || elastic_->writes()); }
 
   // The parts of the data that a step takes. Without views, one part is the whole batch.
-  dist::DataPart part_at(int64_t step) const { return setup_.replay ? setup_.replay->at(step) : dist::DataPart(); }
+  dist::DataPart part_at(int64_t step) const {
+    if (elastic_) return elastic_->part(loader_->position());
+    return setup_.replay ? setup_.replay->at(step) : dist::DataPart();
+  }
+
+  // The state of this run for the other replicas, and theirs for this run.
+  ElasticState exchanged() {
+    return {.prepare = [this](int64_t live) -> dist::World& {
+              const int64_t rows = live * setup_.rows;
+              const Tensor ids = to_tensor(std::vector<int32_t>(static_cast<size_t>(rows * options_.seq_len)), rows);
+              step_of(live).prepare(ids, ids);
+              return step_of(live).world();
+            },
+            .shards = [this](int64_t live, bool made) { return dist::shards_of(step_of(live), made); },
+            .cells = all_cells(),
+            .record = [this] { return checkpoint().state; },
+            .adopt =
+                [this](const TrainState& s) {
+                  state_.step = s.step;
+                  state_.samples = s.samples;
+                  state_.state_view = s.state_view;
+                }};
+  }
 
   // The compiled step for a number of live replicas.
   Compiled<StepFn>& step_of(int64_t live) {
     if (const auto at = steps_.find(live); at != steps_.end()) return at->second;
     CompileOptions options = options_.step;
-    if (setup_.replay) options.mesh = with_replicas(options.mesh, live);
+    if (has_views()) options.mesh = with_replicas(options.mesh, live);
     return steps_.emplace(live, dist::compile(StepFn([this](Tensor x, Tensor y) { return train_step(x, y); }), options))
         .first->second;
   }
@@ -438,7 +487,7 @@ class Trainer {
     state.seed = options_.seed;
     state.family = family_.name;
     state.model = setup_.config;
-    state.run = run_flags(options_, setup_, family_, tokenizer_->name());
+    state.run = flags();
     if (scaler_) {
       state.loss_scale = scaler_->get_scale();
       state.good_steps = scaler_->good_steps.value().item<int64_t>();
@@ -463,7 +512,7 @@ class Trainer {
     if (!options_.tokenizer.empty()) check_tokenizer(tokenizer_->name(), s, folder);
     const io::SafetensorsModel model = open_tensors(folder, "model", s),
                                optimizer = open_tensors(folder, "optimizer", s);
-    for (const auto& [flag, value] : run_flags(options_, setup_, family_, tokenizer_->name()))
+    for (auto& [flag, value] : flags())
       if (s.run.count(flag) && !is_same_flag(flag, s.run[flag], value))
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
                     s.run[flag].c_str(), value.c_str());
@@ -501,20 +550,6 @@ class Trainer {
     std::printf("starting from the weights of %s\n", setup_.origin.source.c_str());
   }
 
-  void announce() {
-    const int64_t n = model_->num_parameters();
-    std::printf("%s %s: %.2f M parameters, %s, %s\n", family_.name.c_str(), setup_.config_name.c_str(), n * 1e-6,
-                options_.dtype.c_str(),
-                setup_.on_text ? str_cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
-    const int ranks = options_.step.mesh.size();
-    std::printf("%ld steps of %ld x %ld tokens on %d thread%s (%s)%s\n", options_.steps, options_.batch_size,
-                options_.seq_len, num_threads(), num_threads() == 1 ? "" : "s", str_cat(selected_isa()).c_str(),
-                ranks > 1 ? str_cat(", ", ranks, " ranks as ", options_.step.mesh.to_string()).c_str() : "");
-    if (state_.step >= options_.steps)
-      std::printf("nothing left to do: step %ld is done; raise --steps above it to go on\n", state_.step);
-    std::fflush(stdout);
-  }
-
   void sample() {
     const dist::GatheredCells whole(model_cells());
     if (dist::is_first()) print_sample(*model_, *tokenizer_, options_.sample_tokens, options_.seed);
@@ -532,6 +567,7 @@ class Trainer {
   data::TokenDataset::Split split_;
   std::optional<data::ShuffledLoader> loader_;
   std::optional<optim::AdamW> optimizer_;
+  std::optional<Elastic> elastic_;             // this run is a replica of a group
   std::map<int64_t, Compiled<StepFn>> steps_;  // key: live replicas
   std::optional<Evaluation> evaluation_;
   std::vector<Parameter> parameters_;
@@ -548,9 +584,10 @@ class Trainer {
 
 int train(const nn::ModelFamily& family, const TrainOptions& options) {
   TrainOptions o = options;
-  const std::string dir = settle(family, o).dir;
+  const Setup setup = settle(family, o);
   measure_before_ranks(o);
-  const std::unique_ptr<dist::Job> job = make_job(o, dir);
+  if (const std::optional<int> code = run_replicas(o, setup)) return *code;
+  const std::unique_ptr<dist::Job> job = make_job(o, setup.dir);
   if (job->code()) return *job->code();
   // Inside the scope of the Trainer, so that the other processes get the cause before its communicators end.
   const auto reported = [&](auto&& fn) {

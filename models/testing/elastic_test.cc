@@ -1,0 +1,266 @@
+// Two replicas train together. One is killed at random instants, or both are, and they are started again. The run ends
+// with the checkpoints and losses that one process makes from the journal, byte for byte.
+// --kills=N sets the number of kills; --seed=S selects others.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include "distributed/control/group/group_server.h"
+#include "framework/base/testing/number_flags.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "framework/io/testing/faults.h"
+#include "models/gpt/model.h"
+#include "models/train/checkpoint.h"
+#include "models/train/trainer.h"
+
+extern char** environ;
+
+namespace weft {
+namespace {
+
+int64_t g_kills = 2;
+uint64_t g_seed = 1;
+
+const nn::ModelFamily& tiny_family() {
+  static const std::vector<std::pair<std::string, gpt::Config>> table = {
+      {"tiny", {.vocab = 64, .context = 16, .layers = 1, .heads = 2, .dim = 16, .ffn = 32, .dropout = 0.1}}};
+  static const nn::ModelFamily family = nn::make_family<gpt::Model>(table);
+  return family;
+}
+
+// The parameter is the mesh of one replica.
+class Elastic : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    root_ = io::testing::fast_folder();
+    ASSERT_NE(root_, "");
+    kernels_ = ::testing::TempDir() + "/elastic_kernels";
+    restart_service();
+  }
+  void TearDown() override {
+    for (const auto& [name, pid] : running_) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    io::remove_all(root_);
+  }
+
+  std::string mesh() const { return GetParam().empty() ? "replica2" : "replica2," + GetParam(); }
+
+  void restart_service() {
+    const std::string address = server_ ? server_->address() : "127.0.0.1:0";
+    server_.reset();
+    server_.emplace(control::GroupServerOptions{.address = address, .journal = root_ + "/journal", .replicas = 2});
+  }
+
+  /// Starts a process: a replica with this name, or without a name one that is none. Its output goes to root_/OUT.
+  pid_t start(const std::string& name, const std::string& out, const std::string& folder,
+              const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"elastic_test",
+                                     "train",
+                                     "--data=synthetic",
+                                     "--batch_size=4",
+                                     "--seq_len=8",
+                                     "--lr=0.01",
+                                     "--seed=7",
+                                     "--threads=1",
+                                     "--weft_verify=0",
+                                     "--checkpoint_every=50",
+                                     "--keep=0",
+                                     "--eval_every=500",
+                                     "--resume",
+                                     "--mesh=" + mesh(),
+                                     str_cat("--steps=", steps_),
+                                     str_cat("--checkpoint_dir=", root_, "/", folder),
+                                     str_cat("--metrics=", root_, "/", folder, ".jsonl"),
+                                     str_cat("--weft_cache=", kernels_)};
+    args.insert(args.end(), more.begin(), more.end());
+    std::vector<std::string> variables;
+    for (char** e = environ; *e; ++e) variables.emplace_back(*e);
+    if (!name.empty()) {
+      variables.push_back("REPLICA=" + name);
+      variables.push_back("REPLICAS=" + server_->address());
+    }
+    std::vector<char*> argv, env;
+    for (std::string& a : args) argv.push_back(a.data());
+    for (std::string& v : variables) env.push_back(v.data());
+    argv.push_back(nullptr);
+    env.push_back(nullptr);
+    const std::string path = root_ + "/" + out;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+      ::dup2(file, STDOUT_FILENO);
+      ::dup2(file, STDERR_FILENO);
+      ::execve("/proc/self/exe", argv.data(), env.data());
+      ::_exit(127);
+    }
+    return child;
+  }
+  void start_replica(const std::string& name) { running_[name] = start(name, name + ".log", "run", {}); }
+
+  /// Waits until `state` is true. Fails if it never is.
+  void wait_for(const std::string& what, const std::function<bool()>& state) {
+    for (int i = 0; i < 90000; ++i) {
+      if (state()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    FAIL() << "no " << what << "\n" << logs();
+  }
+  std::string logs() const {
+    std::string all;
+    for (const char* name : {"a", "b"}) {
+      const std::string path = str_cat(root_, "/", name, ".log");
+      if (io::exists(path)) all += str_cat("== ", name, "\n", io::read_file(path));
+    }
+    return all;
+  }
+  int64_t steps_made() const {
+    std::ifstream file(root_ + "/run.jsonl");
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  }
+  bool over() const { return steps_made() >= steps_; }
+  size_t members() const { return server_->status().view.members.size(); }
+
+  /// The exit code of a replica when it ends; 128 + the signal.
+  int wait_end(const std::string& name) {
+    int status = 0;
+    wait_for("end of " + name, [&] { return ::waitpid(running_[name], &status, WNOHANG) > 0; });
+    running_.erase(name);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  /// The processes of a replica: that which was started, and its ranks.
+  std::vector<pid_t> processes(const std::string& name) {
+    const pid_t first = running_[name];
+    std::vector<pid_t> all{first};
+    std::ifstream file(str_cat("/proc/", first, "/task/", first, "/children"));
+    for (pid_t pid; file >> pid;) all.push_back(pid);
+    return all;
+  }
+
+  /// The fields of a metrics file that no clock decides, by step. A step that is there twice fails.
+  std::map<int64_t, std::string> losses(const std::string& folder) {
+    std::map<int64_t, std::string> all;
+    std::istringstream lines(io::read_file(str_cat(root_, "/", folder, ".jsonl")));
+    for (std::string line; std::getline(lines, line);) {
+      const io::Json j = io::parse_json(line, "metrics");
+      std::string text;
+      for (const char* field : {"loss", "grad_norm", "lr", "eval_loss"})
+        if (j.contains(field)) text += str_cat(field, " ", j.at(field).dump(), " ");
+      const int64_t step = j.at("step").get<int64_t>();
+      EXPECT_TRUE(j.contains("eval_loss") || !all.contains(step)) << "step " << step << " twice";
+      all[step] += text;
+    }
+    return all;
+  }
+
+  void check_replay() {
+    server_.reset();
+    const pid_t child = start("", "replay.log", "replay", {"--replay=" + root_ + "/journal"});
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0) << io::read_file(root_ + "/replay.log");
+    for (int64_t step = 50; step <= steps_; step += 50)
+      for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+        const std::string at = str_cat("/step_", step, "/", file);
+        EXPECT_TRUE(io::read_file(root_ + "/run" + at) == io::read_file(root_ + "/replay" + at)) << at;
+      }
+    EXPECT_EQ(losses("run"), losses("replay"));
+  }
+
+  std::string root_, kernels_;
+  int64_t steps_ = 0;
+  std::optional<control::GroupServer> server_;
+  std::map<std::string, pid_t> running_;
+};
+
+TEST_P(Elastic, KilledReplicasComeBackAndTheRunIsItsReplay) {
+  steps_ = 1000 * (1 + g_kills);
+  for (const char* name : {"a", "b"}) start_replica(name);
+  std::mt19937_64 random(g_seed);
+  const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
+  int64_t killed = 0, alone = 0;
+  for (; killed < g_kills; ++killed) {
+    // Both replicas take part in the steps now.
+    int64_t at = 0;
+    ASSERT_NO_FATAL_FAILURE(wait_for("view of both", [&] { return at = steps_made(), over() || members() == 2; }));
+    at += 1 + below(100);
+    ASSERT_NO_FATAL_FAILURE(wait_for("further steps", [&] { return over() || steps_made() > at; }));
+    std::this_thread::sleep_for(std::chrono::microseconds(below(3000)));
+    const bool both = below(4) == 0;
+    const std::string first = below(2) ? "a" : "b", second = first == "a" ? "b" : "a";
+    if (over()) break;
+    const int64_t view = server_->status().view.number;
+    for (const std::string& name : both ? std::vector{first, second} : std::vector{first}) {
+      const std::vector<pid_t> all = processes(name);
+      ::kill(all[static_cast<size_t>(below(std::ssize(all)))], SIGKILL);
+    }
+    EXPECT_NE(wait_end(first), 0);
+    if (both) {
+      EXPECT_NE(wait_end(second), 0);
+    } else {
+      at = steps_made() + below(100);
+      ASSERT_NO_FATAL_FAILURE(wait_for("steps of one replica", [&] {
+        return over() || (server_->status().view.number > view && steps_made() > at);
+      }));
+      ++alone;
+    }
+    if (over()) break;
+    if (below(3) == 0) restart_service();
+    start_replica(first);
+    if (both) start_replica(second);
+  }
+  while (!running_.empty()) {
+    EXPECT_EQ(wait_end(running_.begin()->first), 0) << logs();
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(killed, 0) << "the run ended before the first kill";
+  std::printf("%ld kills, %ld of them of one replica, %ld views\n", killed, alone, server_->status().view.number);
+  ASSERT_NO_FATAL_FAILURE(check_replay());
+}
+
+// A signal to one replica ends all of them after one step, which is saved.
+TEST_P(Elastic, ASignalEndsAllAfterOneStep) {
+  steps_ = 1000000;
+  for (const char* name : {"a", "b"}) start_replica(name);
+  ASSERT_NO_FATAL_FAILURE(wait_for("steps", [&] { return members() == 2 && steps_made() > 10; }));
+  ::kill(running_["b"], SIGTERM);
+  EXPECT_EQ(wait_end("a"), 143) << logs();
+  EXPECT_EQ(wait_end("b"), 143) << logs();
+  const int64_t step = train::newest_step(root_ + "/run");
+  EXPECT_EQ(step, steps_made());
+  for (const char* name : {"a", "b"})
+    EXPECT_NE(io::read_file(str_cat(root_, "/", name, ".log")).find(str_cat("interrupted after step ", step)),
+              std::string::npos)
+        << logs();
+}
+
+INSTANTIATE_TEST_SUITE_P(Mesh, Elastic, ::testing::Values("", "fsdp2"),
+                         [](const auto& info) { return info.param.empty() ? std::string("alone") : info.param; });
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  using namespace weft;
+  if (argc > 2 && std::string(argv[1]) == "train") {
+    argv[1] = argv[0];
+    return train::train_main(argc - 1, argv + 1, tiny_family());
+  }
+  if (!weft::testing::read_flags(argc, argv, {{"kills", &g_kills}, {"seed", &g_seed}})) return 2;
+  return RUN_ALL_TESTS();
+}
