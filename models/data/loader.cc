@@ -86,16 +86,11 @@ void ShuffledLoader::read(int64_t position, int64_t begin, int64_t end, std::spa
   fill(data_, options_.seq_len, begin, end, tokens, targets, [&](int64_t r) { return window_begin(position + r); });
 }
 
-Batch ShuffledLoader::next() { return next(options_.batch_size, 0, options_.batch_size); }
+Batch ShuffledLoader::next() { return next(options_.batch_size); }
 
-Batch ShuffledLoader::next(int64_t rows, int64_t begin, int64_t end) {
-  WEFT_CHECK_AS(kOutOfRange, 0 <= begin && begin <= end && end <= rows, "data: got rows ", begin, " to ", end, " of ",
-                rows, "; need 0 <= begin <= end <= ", rows);
+Batch ShuffledLoader::next(int64_t rows) {
   Batch b = empty_batch(rows, options_.seq_len);
-  const auto part = [&](std::vector<int32_t>& all) {
-    return std::span(all).subspan(begin * options_.seq_len, (end - begin) * options_.seq_len);
-  };
-  read(position_, begin, end, part(b.tokens), part(b.targets));
+  read(position_, 0, rows, b.tokens, b.targets);
   position_ += rows;
   return b;
 }

@@ -36,9 +36,8 @@ class ShuffledLoader {
 
   /// The next batch_size samples. Advances the position by batch_size.
   Batch next();
-  /// The next `rows` samples, of which rows [begin, end) are read and the others are 0. Advances the position by
-  /// `rows`.
-  Batch next(int64_t rows, int64_t begin, int64_t end);
+  /// The next `rows` samples. Advances the position by `rows`.
+  Batch next(int64_t rows);
   /// Samples drawn so far. A run with another batch size continues at the same sample.
   int64_t position() const { return position_; }
   void seek(int64_t position);

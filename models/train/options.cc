@@ -134,7 +134,7 @@ Flags train_flags(TrainOptions& o) {
        "--mesh and its flags, so any mesh can resume; given flags win"},
       {"replay", &o.replay,
        "make an elastic run again, to the bit, in one process with the replicas as threads: file with the journal of "
-       "its service; need the flags of that run, and another --checkpoint_dir"},
+       "its service; give the flags of that run, and another --checkpoint_dir; state and compute are not checked"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
       {"log_dir", &o.log_dir, "folder for event files of TensorBoard with losses and rates"},
       {"profile_steps", &o.profile_steps, "first and last step to trace, as in 10-12; empty: none"},
@@ -263,6 +263,8 @@ void settle_replay(Setup& p, const TrainOptions& o) {
     check_flag("checkpoint_dir", !p.replica || !o.checkpoint_dir.empty() || o.checkpoint_every == "0", "none",
                str_cat("one folder, which all replicas see", why));
     check_flag("check_state", o.check_state == 0, str_cat(o.check_state), "no replicas that may die: drop the flag");
+    check_flag("check_compute", o.check_compute == 0, str_cat(o.check_compute),
+               "no replicas that may die: drop the flag");
     check_flag("memory_every", o.memory_every == "0", o.memory_every,
                "no replicas that may die: a replica takes the state from the others; drop the flag");
     check_flag("profile_steps", o.profile_steps.empty(), o.profile_steps, "no replicas that may die: drop the flag");
@@ -272,9 +274,10 @@ void settle_replay(Setup& p, const TrainOptions& o) {
     return;
   }
   if (o.replay.empty()) return;
-  check_flag("replay", replicas > 1, o.replay, "--mesh of the elastic run, with a dimension replica");
-  p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
   as_usage_error("--replay: ", [&] { p.replay = std::make_shared<const Replay>(io::resolve_path(o.replay)); });
+  check_flag("replay", p.replay->replicas() == replicas, o.replay,
+             str_cat("the --mesh of the elastic run, with replica", p.replay->replicas()));
+  p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
 }
 
 // The steps of --checkpoint_every and --memory_every; -1: auto.
@@ -549,7 +552,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     check_flag(flag, p.checkpoint_every != 0 || !o.given[flag], text, "--checkpoint_every above 0 or auto");
   check_flag("check_state_errors", o.check_state_errors == "stop" || o.check_state_errors == "continue",
              in_quotes(o.check_state_errors), "stop or continue");
-  check_flag("check_state_errors", o.check_state + o.check_compute > 0 || o.check_state_errors == "stop",
+  check_flag("check_state_errors", o.check_state > 0 || o.check_compute > 0 || o.check_state_errors == "stop",
              o.check_state_errors, "--check_state or --check_compute above 0 as well");
   check_flag("check_compute", o.check_compute == 0 || o.step.mesh.size() > 1, str_cat(o.check_compute),
              "--mesh: one device has no neighbour; --check_state makes steps of one device twice");

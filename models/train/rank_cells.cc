@@ -73,11 +73,9 @@ void fail_check(const char* flag, const std::string& found, const StateCheckOpti
   } catch (const Error& e) {  // the wrong rank is the more important error
     if (dist::is_first()) internal::warn(e.what());
   }
-  const auto fail = [&] {
-    internal::fail(Code::kDataLoss, str_cat("--", flag, ": ", found, "; check this host, then continue with --resume"));
-  };
-  internal::on_first_process(kWhat, fail);
-  fail();
+  const std::string text = str_cat("--", flag, ": ", found, "; check this host, then continue with --resume");
+  internal::on_first_process(kWhat, [&] { internal::fail(Code::kDataLoss, text); });
+  internal::fail(Code::kDataLoss, text);
 }
 
 }  // namespace weft::train

@@ -5,6 +5,7 @@
 #include "distributed/control/group/group.h"
 #include "distributed/control/service/journal.h"
 #include "framework/base/error.h"
+#include "framework/base/one_line.h"
 
 namespace weft::train {
 
@@ -26,6 +27,8 @@ Replay::Replay(const std::string& path) : path_(path) {
   });
   WEFT_CHECK(title.starts_with(control::kGroupTitle), path, ": is the journal of a job; need the journal of replicas");
   WEFT_CHECK(!views.empty(), path, ": has no view: no replica has made a step");
+  replicas_ = control::replicas_in(title);
+  WEFT_CHECK(replicas_ > 0, path, ": its title '", one_line(title, 200), "' has no number of replicas");
   history_ = control::history_of(views, views.back().number);
 }
 

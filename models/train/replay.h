@@ -22,11 +22,14 @@ class Replay {
   /// Throws FailedPrecondition if the views do not lead from `state`, with which the run starts. A part of the data has
   /// `rows` rows.
   void check(const TrainState& state, int64_t rows) const;
+  /// The replicas of the mesh of the elastic run.
+  int64_t replicas() const { return replicas_; }
   /// The parts of the data that a step takes, with place 0.
   dist::DataPart at(int64_t step) const { return dist::part_at(history_, step, 0); }
 
  private:
   std::string path_;
+  int64_t replicas_ = 0;
   std::vector<control::ReplicaView> history_;
 };
 

@@ -57,17 +57,16 @@ void report_plan(const dist::PlanReport& report, const TrainOptions& o, const Se
         o.plan.c_str());
   if (!o.save_plan.empty() && dist::is_first()) dist::save_plan(report, io::resolve_path(o.save_plan));
   if (o.show_plan) std::printf("%s\n", report.to_string().c_str());
-  if (o.show_plan && o.checkpoint_async) {
+  const int copies = o.checkpoint_async + (memory_bytes > 0);
+  if (o.show_plan && copies > 0) {
     int64_t cells = 0;
     for (const dist::PlannedCell& c : report.cells()) cells += c.bytes;
-    std::printf("peak memory of a rank while a checkpoint is written: %s (--checkpoint_async: its cells twice)\n",
-                bytes_text(static_cast<double>(report.peak_bytes() + cells)).c_str());
+    std::printf("peak memory of a rank during saves: %s (--checkpoint_async, --memory_every: its cells %d times)\n",
+                bytes_text(static_cast<double>(report.peak_bytes() + copies * cells)).c_str(), copies + 1);
   }
   if (o.show_plan && memory_bytes > 0)
-    std::printf(
-        "states in memory of the host: %s (--memory_every: the newest two); a rank has its cells once more "
-        "while one is written\n",
-        bytes_text(static_cast<double>(memory_bytes)).c_str());
+    std::printf("states in memory of the host: %s (--memory_every: the newest two)\n",
+                bytes_text(static_cast<double>(memory_bytes)).c_str());
   std::fflush(stdout);
 }
 

@@ -255,10 +255,8 @@ class Trainer {
                .collect = next.collect};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
-        const int64_t rows = f.part.live * setup_.rows, own = f.part.begin(setup_.rows);
-        // A microbatch has rows of all replicas.
-        const bool all = !elastic_ || options_.microbatches > 1;
-        f.batch = loader_->next(rows, all ? 0 : own, all ? rows : own + setup_.rows);
+        // A replica has the rows of all: each may compute with whole arguments, such as a count of targets.
+        f.batch = loader_->next(f.part.live * setup_.rows);
       }
       f.samples = loader_->position();
       optimizer_->set_lr(f.lr);
@@ -458,10 +456,12 @@ class Trainer {
     return out;
   }
 
-  // On the mesh of one replica: all replicas make it, with equal bits.
+  // On the mesh of one replica if replicas come and go: all make it, with equal bits.
   double evaluate() {
+    const dist::Mesh& all = options_.step.mesh;
     if (!evaluation_)
-      evaluation_.emplace(*model_, split_.validation, options_, dist::replica_mesh(options_.step.mesh), setup_.device);
+      evaluation_.emplace(*model_, split_.validation, options_, has_views() ? dist::replica_mesh(all) : all,
+                          setup_.device);
     return evaluation_->loss();
   }
 

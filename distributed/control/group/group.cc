@@ -1,6 +1,7 @@
 #include "distributed/control/group/group.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -275,6 +276,13 @@ std::vector<ReplicaView> changes_of(const GroupState& s) {
 
 std::string title_of(const GroupState& s) {
   return str_cat(kGroupTitle, ", job '", s.config.job, "', ", s.config.replicas, " replicas");
+}
+
+int64_t replicas_in(std::string_view title) {
+  const size_t begin = title.rfind(", ");
+  int64_t n = 0;
+  if (begin != title.npos) std::from_chars(title.data() + begin + 2, title.data() + title.size(), n);
+  return n;
 }
 
 std::string commit(GroupState& s, const std::string& record) {

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -129,6 +130,8 @@ std::vector<ReplicaView> changes_of(const GroupState& state);
 inline constexpr const char* kGroupTitle = "weft journal of replicas 1";
 /// The title of the journal of this state.
 std::string title_of(const GroupState& state);
+/// The number of replicas in such a title; 0: it has none.
+int64_t replicas_in(std::string_view title);
 /// Reads a record of the journal (record_of() a view) and commits it. Returns "", or why it does not fit.
 std::string commit(GroupState& state, const std::string& record);
 /// Call it after the last view of the journal: members get `restart_ms` to connect.
