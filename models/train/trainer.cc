@@ -123,10 +123,10 @@ class Trainer {
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
     if (setup_.replica) elastic_.emplace(setup_, options_, state_, flags(), job_);
-    std::optional<StepFiles> files;  // of the replica that writes
+    StepFiles files(options_, setup_, model_->flops_per_token(options_.seq_len));
     const auto begin_files = [&] {
       announce(options_, setup_, family_.name, model_->num_parameters(), split_.train.size(), state_.step);
-      files.emplace(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+      files.open(state_.step);
     };
     if (!elastic_) begin_files();
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
@@ -147,7 +147,7 @@ class Trainer {
       flights.clear();
       loader_->seek(state_.samples);
       queued = state_.step;
-      files->go_back(state_.step, /*events=*/meter.has_value());
+      files.go_back(state_.step, /*events=*/meter.has_value());
       return true;
     };
     // Reads the results of the oldest steps until only `left` steps are queued.
@@ -192,7 +192,7 @@ class Trainer {
           meter->count(last_seconds, tokens);
           if (f.collect) m.ranks = meter->last();
         }
-        if (files) files->write(m);
+        files.write(m);
         if (f.show) progress.update(m);
       }
     };
@@ -214,11 +214,11 @@ class Trainer {
       if (!elastic_->writes()) {
         saver_.wait(progress);
         saver_.unlock();
-        files.reset();
+        files.close();
         return true;
       }
       take_folder(saver_, setup_, kForLock);
-      if (!files) begin_files();
+      if (!files.is_open()) begin_files();
       progress.note(elastic_->text());
       return true;
     };
@@ -303,7 +303,7 @@ class Trainer {
       }
       if (evaluates) {
         const double loss = evaluate();
-        if (files) files->write_eval(state_.step, loss);
+        files.write_eval(state_.step, loss);
         if (writes()) progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
       if (next.saves && (!elastic_ || take_folder(saver_, setup_, 0)))
@@ -329,7 +329,7 @@ class Trainer {
       std::printf("interrupted %s\n", where.c_str());
       return code_;
     }
-    if (options_.sample_tokens > 0 && files) sample();
+    if (options_.sample_tokens > 0 && files.is_open()) sample();
     return interrupted_code();
   }
 
