@@ -32,6 +32,7 @@
 #include "models/train/compute_check.h"
 #include "models/train/elastic.h"
 #include "models/train/evaluation.h"
+#include "models/train/first_weights.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
 #include "models/train/memory.h"
@@ -41,7 +42,6 @@
 #include "models/train/run_text.h"
 #include "models/train/state_check.h"
 #include "models/train/step_files.h"
-#include "models/weights/load.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 
@@ -124,10 +124,10 @@ class Trainer {
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
     if (setup_.replica) elastic_.emplace(setup_, options_, state_, flags(), job_);
-    std::optional<StepFiles> files;  // of the replica that writes
+    StepFiles files(options_, setup_, model_->flops_per_token(options_.seq_len));
     const auto begin_files = [&] {
       announce(options_, setup_, family_.name, model_->num_parameters(), split_.train.size(), state_.step);
-      files.emplace(options_, setup_, state_.step, model_->flops_per_token(options_.seq_len));
+      files.open(state_.step);
     };
     if (!elastic_) begin_files();
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
@@ -151,7 +151,7 @@ class Trainer {
       flights.clear();
       loader_->seek(state_.samples);
       queued = state_.step;
-      files->go_back(state_.step, /*events=*/differed);
+      files.go_back(state_.step, /*events=*/differed);
       return true;
     };
     // Reads the results of the oldest steps until only `left` steps are queued.
@@ -196,7 +196,7 @@ class Trainer {
           meter->count(last_seconds, tokens);
           if (f.collect) m.ranks = meter->last();
         }
-        if (files) files->write(m);
+        files.write(m);
         if (f.show) progress.update(m);
       }
     };
@@ -218,11 +218,11 @@ class Trainer {
       if (!elastic_->writes()) {
         saver_.wait(progress);
         saver_.unlock();
-        files.reset();
+        files.close();
         return true;
       }
       take_folder(saver_, setup_, kForLock);
-      if (!files) begin_files();
+      if (!files.is_open()) begin_files();
       progress.note(elastic_->text());
       return true;
     };
@@ -311,7 +311,7 @@ class Trainer {
       }
       if (evaluates) {
         const double loss = evaluate();
-        if (files) files->write_eval(state_.step, loss);
+        files.write_eval(state_.step, loss);
         if (writes()) progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
       if (next.saves && (!elastic_ || take_folder(saver_, setup_, 0)))
@@ -337,7 +337,7 @@ class Trainer {
       std::printf("interrupted %s\n", where.c_str());
       return code_;
     }
-    if (options_.sample_tokens > 0 && files) sample();
+    if (options_.sample_tokens > 0 && files.is_open()) sample();
     return interrupted_code();
   }
 
@@ -502,7 +502,7 @@ class Trainer {
     const std::string& folder = setup_.resumed;
     if (options_.resume && folder.empty())
       std::printf("no checkpoint in %s yet: starting from the beginning\n", setup_.dir.c_str());
-    if (folder.empty()) return start();
+    if (folder.empty()) return load_first_weights(setup_, model_cells(), later());
     if (!setup_.other_origin.empty()) std::printf("note: %s\n", setup_.other_origin.c_str());
     TrainState s = read_state(folder);
     // A checkpoint of an earlier version may lack fields.
@@ -532,23 +532,6 @@ class Trainer {
 
   // Whether values are read when the step needs them: a mesh reads its own shards alone.
   bool later() const { return options_.step.mesh.size() > 1; }
-
-  // Loads the weights that a new run starts from.
-  void start() {
-    if (setup_.hf) {
-      std::vector<std::string> notes = setup_.hf->config.notes(setup_.hf->config_path());
-      weights::load_weights(*setup_.hf, model_cells(), dist::is_first() ? &notes : nullptr,
-                            later() ? weights::Values::kLater : weights::Values::kCopied);
-      for (const std::string& note : notes)
-        if (dist::is_first()) internal::warn(note);
-    } else if (!setup_.init_from.empty()) {
-      load_cells(open_tensors(setup_.init_from, "model", read_state(setup_.init_from)), model_cells(),
-                 /*convert=*/true, later());
-    } else {
-      return;
-    }
-    std::printf("starting from the weights of %s\n", setup_.origin.source.c_str());
-  }
 
   void sample() {
     const dist::GatheredCells whole(model_cells());
