@@ -182,8 +182,12 @@ MemberState GroupClient::await(const std::function<bool(const MemberState&)>& ov
                   "' has waited ", waited, " s for ", i.missing());
     if (now >= line) {
       line = now + i.options.report_every;
-      internal::warn(
-          str_cat("replica '", one_line(i.options.name, 80), "' has waited ", waited, " s for ", i.missing()));
+      const std::string text =
+          str_cat("replica '", one_line(i.options.name, 80), "' has waited ", waited, " s for ", i.missing());
+      lock.unlock();  // a full pipe must not keep the thread from its beats
+      internal::warn(text);
+      lock.lock();
+      continue;
     }
     i.changed.wait_until(lock, is_spare ? line : std::min(line, deadline));
   }
