@@ -28,6 +28,7 @@ using Kind = control::MemberEvent::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook(200);  // how often a process looks whether the leader has closed a view
+constexpr const char* kSpare = "spare";          // the leader of a spare has no view yet
 
 ViewGroupsOptions groups_of(const ReplicaOptions& o) {
   WEFT_CHECK(!o.job || o.job->size() == o.job->count() || o.store,
@@ -171,15 +172,18 @@ struct ReplicaMember::Impl {
 
   const LiveView& next_view() {
     while (!has_view && !live.ended) {
-      int64_t number = groups.view();
+      const int64_t number = groups.view();
       const std::string text = lead([&] {
+        const auto begin = Clock::now();
+        // A spare may wait for days. The other processes of the replica wait in a collective, which has a deadline.
         const MemberState m = client->await(
             [&](const MemberState& now) {
               return now.view.number > number &&
                      (now.stage == MemberStage::kComputing || now.stage == MemberStage::kHealing);
             },
-            Clock::now() + options.timeout);
+            begin + options.timeout, begin + options.timeout / 2);
         if (m.stage == MemberStage::kEnded) return std::string();
+        if (m.stage == MemberStage::kJoining) return std::string(kSpare);
         const control::ViewMember* self = find(m.view, m.name, m.incarnation);
         return str_cat(self - m.view.members.data(), " ", m.step, " ", record_of(m.view));
       });
@@ -187,6 +191,7 @@ struct ReplicaMember::Impl {
         live = {.ended = true};
         break;
       }
+      if (text == kSpare) continue;
       char* rest = nullptr;
       live = {.place = static_cast<int>(std::strtol(text.c_str(), &rest, 10))};
       step = std::strtoll(rest, &rest, 10);
