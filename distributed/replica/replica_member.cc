@@ -91,7 +91,11 @@ struct ReplicaMember::Impl {
         if (number <= done && !leads()) std::this_thread::sleep_for(kLook / 10);
         if (number <= done || stopping) continue;
         if (leads()) {
-          options.store->set(closed_key(number), "over");
+          // The view of the groups may have ended, too, before this thread ran. The other processes are in it.
+          for (const int64_t n : {std::min(number, groups.view()), number}) {
+            if (n > done) options.store->set(closed_key(n), "over");
+            done = std::max(done, n);
+          }
         } else {
           (void)options.store->get(closed_key(number), Clock::now() + kLook);
           groups.close(number, str_cat("view ", number, " of the replicas is over"));
