@@ -125,8 +125,8 @@ struct ReplicaMember::Impl {
     throw Error(static_cast<Code>(std::atoi(text.c_str())), text.substr(text.find(' ') + 1));
   }
 
-  /// A round of all processes of all replicas while they form a view, or the last one in which the processes of the
-  /// replica agree that they have formed it (`mine` is then the error, or empty). An error ends it on all of them.
+  /// A round of all processes of all replicas while they form a view. In the last round, only the processes of the
+  /// replica agree that they have formed it: `mine` is the error, or empty. An error ends the round on all of them.
   std::vector<std::vector<std::string>> meet(bool last, const std::string& mine) {
     const std::string own = (last ? "l" : "v") + mine;
     const std::vector<std::string> all = several ? options.job->gather(own) : std::vector<std::string>{own};
