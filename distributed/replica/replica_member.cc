@@ -118,6 +118,8 @@ struct ReplicaMember::Impl {
         text = "+" + fn();
       } catch (const Error& e) {
         text = str_cat(static_cast<int>(e.code()), " ", e.what());
+      } catch (const std::exception& e) {
+        text = str_cat(static_cast<int>(Code::kInternal), " ", e.what());
       }
     }
     if (several) text = options.job->from_first(text);
