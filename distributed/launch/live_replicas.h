@@ -1,9 +1,9 @@
 // LiveReplicas: the replicas of the current view, as the world of one replica (world.h) sees them. The owner of the
 // view (the driver of control::MemberState) implements it.
 //
-// With LiveReplicas, this process belongs to one replica: its job has the ranks of the mesh without `replica`. Rank r
-// of the replica at place p is rank p * S + r of the mesh replica_m,inner, where S is the size of `inner`. A step on
-// this mesh runs the part of this replica. Only sums over `replica` leave the replica, and then the vote:
+// A process with LiveReplicas belongs to one replica: its job has the ranks of the mesh without `replica`. Rank r of
+// the replica at place p is rank p * S + r of the mesh replica_m,inner, where S is the size of `inner`. A step on this
+// mesh runs the part of this replica. Only sums over `replica`, and then the vote, leave the replica:
 //   sums  A sum that fails leaves its operand as its result, marks the step of its rank, and calls close(). Later sums
 //         of this step on this rank start nothing. The ranks compute on.
 //   vote  At the commit point all ranks of the replica agree on whether each of them has all sums. Rank 0 calls vote(),
@@ -37,8 +37,8 @@ class LiveReplicas {
   /// process, whose thread calls it in each step at the first sum. Never throws: if there is no group, it returns a
   /// communicator whose collectives fail.
   virtual Ref<Communicator> communicator(int rank) = 0;
-  /// Aborts the communicators of the view, those of the leaders too, so that the other replicas fail at once. Any
-  /// thread may call it, several times in a view.
+  /// Aborts the communicators of the view, and the communicator of the leaders, so that the other replicas fail at
+  /// once. Any thread may call it, several times in a view.
   virtual void close(const std::string& cause) = 0;
 
   /// A number of this process for the next vote, 0 or more, such as the code of a signal. vote() gets the largest one

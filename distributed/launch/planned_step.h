@@ -13,8 +13,8 @@ namespace weft::dist {
 std::vector<std::vector<diagnose::PlannedRow>> planned_rows(const MeshPartition& plan,
                                                             const std::vector<internal::PreparedGraph>& planned);
 /// Writes the rows for the ranks of this process into the folder of the flight recorder, with the program of each rank.
-/// `mesh`: of all ranks of the job.
-/// Returns the number of the step, from 1; a file that cannot be written is a warning.
+/// `mesh` is the mesh of all ranks of the job. Returns the number of the step, from 1; a file that cannot be written is
+/// a warning.
 uint16_t save_planned_step(const Mesh& mesh, const MeshPartition& plan,
                            const std::vector<internal::PreparedGraph>& planned,
                            const std::vector<std::pair<int, int>>& program_of);

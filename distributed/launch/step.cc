@@ -52,8 +52,8 @@ bool has_replicas(const Mesh& mesh) { return mesh.find("replica") != nullptr; }
 
 // Sets the commit point: the launch before which a rank waits for all others. It must not come after the first launch
 // that writes a cell in place. Ranks of other shape classes may write earlier, but all ranks must wait between the same
-// two collectives, or they deadlock. With `replicas`, the ranks also agree if nothing is written in place, and the
-// commit point comes after the last sum over replicas (failing_nodes).
+// two collectives, or they deadlock. If `replicas`, the ranks also agree if nothing is written in place, and the commit
+// point comes after the last sum over replicas (failing_nodes).
 void set_commit_points(std::vector<internal::PreparedGraph>& planned, bool replicas) {
   auto first_write = [](const internal::MemoryLayout& p) {
     size_t first = p.launches.size();

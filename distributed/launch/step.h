@@ -1,6 +1,7 @@
 // MeshStep: one captured step, partitioned over a mesh. Its ranks are threads of this process, or of the processes of a
 // job (processes.h); each process has the shards of its own ranks. All ranks commit, or none does. A failed step tears
-// only the cells that a rank has overwritten. With live replicas (live_replicas.h), the ranks are those of one replica.
+// only the cells that a rank has overwritten. If there are live replicas (live_replicas.h), the ranks are the ranks of
+// one replica.
 #pragma once
 #include <memory>
 #include <optional>

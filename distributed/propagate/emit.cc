@@ -76,7 +76,7 @@ class Emitter final : public Locals {
     const std::string name = mesh_.name(axes);
     if (const Tensor& known = coordinates_[name]; known.defined()) return known;
     Tensor t;
-    if (axes.size() > 1 && axes[0] == replica_axis(mesh_)) {  // no communicator crosses replicas along other axes too
+    if (axes.size() > 1 && axes[0] == replica_axis(mesh_)) {  // a communicator over replicas has no other axes
       const Axes inner(std::span(axes.begin() + 1, axes.end()));
       const Tensor place = coordinate(Axes(std::span(axes.begin(), 1)));
       t = place * static_cast<int64_t>(mesh_.parts(inner)) + coordinate(inner);

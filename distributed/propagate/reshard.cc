@@ -156,7 +156,7 @@ class Resharder {
     return false;
   }
 
-  // Sums over replicas come last and by themselves: what is reduced and scattered inside a replica crosses.
+  // Sums over replicas come last and by themselves, so the shards that are reduced inside a replica cross.
   bool reduce() {
     for (const bool replicas : {false, true})
       for (const Pending& first : pending_) {

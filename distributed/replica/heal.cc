@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
 constexpr size_t kBlocksUnderWay = 4;  // between two ranks
+constexpr int64_t kTextBytes = int64_t{256} << 20;
 
 // Bytes of one shard.
 struct Block {
@@ -118,6 +119,11 @@ class Healing {
     wait(replicas_.start({.kind = Collective::kAllGather,
                           .in = view_of(&head, sizeof head),
                           .out = view_of(heads.data(), std::ssize(heads) * int64_t{sizeof head})}));
+    for (const Head& h : heads)
+      WEFT_CHECK_AS(
+          kDataLoss,
+          std::min(h.facts_bytes, h.record_bytes) >= 0 && h.facts_bytes <= kTextBytes && h.record_bytes <= kTextBytes,
+          "healing: got texts of ", h.facts_bytes, " and ", h.record_bytes, " bytes; need at most ", kTextBytes);
     const Head& donor = heads[donors_[0]];
     if (const auto other = std::ranges::find_if(heads, [&](const Head& h) { return h.facts != donor.facts; });
         other != heads.end()) {
@@ -135,7 +141,7 @@ class Healing {
   [[noreturn]] void fail_on_facts(const std::vector<std::string>& texts, int place) const {
     std::string_view a = texts[donors_[0]], b = texts[place];
     const auto line = [](std::string_view t) { return t.substr(0, t.find('\n')); };
-    while (line(a) == line(b)) a.remove_prefix(line(a).size() + 1), b.remove_prefix(line(b).size() + 1);
+    while (!a.empty() && line(a) == line(b)) a.remove_prefix(line(a).size() + 1), b.remove_prefix(line(b).size() + 1);
     const auto named = [&](std::string_view t) { return t.empty() ? "no further tensor" : str_cat(line(t)); };
     internal::fail(Code::kInvalidArgument,
                    str_cat("healing: the replica at place ", place, " has ", named(b), "; the replica at place ",

@@ -1,6 +1,6 @@
 // Healing: replicas without the state of a view take it from the replicas that have it. Equal ranks of the replicas
-// exchange their shards. Each donor sends an equal share of the bytes to each joiner, so a joiner's time is its bytes
-// over its bandwidth, if there are as many donors as joiners.
+// exchange their shards. Each donor sends an equal share of the bytes to each joiner. So a joiner's time is its bytes
+// over its bandwidth, if there is a donor for each joiner.
 //
 // Nothing of a joiner changes here: it gets new tensors, each block of which has the checksum of its donor. So a joiner
 // that had a state needs memory for its cells twice, until it adopts the new values (state_parts.h) or drops them. A

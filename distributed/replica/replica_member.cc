@@ -28,6 +28,7 @@ using Kind = control::MemberEvent::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook(200);  // how often a process looks whether the leader has closed a view
+constexpr const char* kSpare = "spare";          // the leader of a spare has no view yet
 
 ViewGroupsOptions groups_of(const ReplicaOptions& o) {
   WEFT_CHECK(!o.job || o.job->size() == o.job->count() || o.store,
@@ -90,7 +91,11 @@ struct ReplicaMember::Impl {
         if (number <= done && !leads()) std::this_thread::sleep_for(kLook / 10);
         if (number <= done || stopping) continue;
         if (leads()) {
-          options.store->set(closed_key(number), "over");
+          // The view of the groups may have ended, too, before this thread ran. The other processes are in it.
+          for (const int64_t n : {std::min(number, groups.view()), number}) {
+            if (n > done) options.store->set(closed_key(n), "over");
+            done = std::max(done, n);
+          }
         } else {
           (void)options.store->get(closed_key(number), Clock::now() + kLook);
           groups.close(number, str_cat("view ", number, " of the replicas is over"));
@@ -113,6 +118,8 @@ struct ReplicaMember::Impl {
         text = "+" + fn();
       } catch (const Error& e) {
         text = str_cat(static_cast<int>(e.code()), " ", e.what());
+      } catch (const std::exception& e) {
+        text = str_cat(static_cast<int>(Code::kInternal), " ", e.what());
       }
     }
     if (several) text = options.job->from_first(text);
@@ -120,8 +127,8 @@ struct ReplicaMember::Impl {
     throw Error(static_cast<Code>(std::atoi(text.c_str())), text.substr(text.find(' ') + 1));
   }
 
-  /// A round of all processes of all replicas while they form a view, or the last one in which the processes of the
-  /// replica agree that they have formed it (`mine` is then the error, or empty). An error ends it on all of them.
+  /// A round of all processes of all replicas while they form a view. In the last round, only the processes of the
+  /// replica agree that they have formed it: `mine` is the error, or empty. An error ends the round on all of them.
   std::vector<std::vector<std::string>> meet(bool last, const std::string& mine) {
     const std::string own = (last ? "l" : "v") + mine;
     const std::vector<std::string> all = several ? options.job->gather(own) : std::vector<std::string>{own};
@@ -171,15 +178,18 @@ struct ReplicaMember::Impl {
 
   const LiveView& next_view() {
     while (!has_view && !live.ended) {
-      int64_t number = groups.view();
+      const int64_t number = groups.view();
       const std::string text = lead([&] {
+        const auto begin = Clock::now();
+        // A spare may wait for days. The other processes of the replica wait in a collective, which has a deadline.
         const MemberState m = client->await(
             [&](const MemberState& now) {
               return now.view.number > number &&
                      (now.stage == MemberStage::kComputing || now.stage == MemberStage::kHealing);
             },
-            Clock::now() + options.timeout);
+            begin + options.timeout, begin + options.timeout / 2);
         if (m.stage == MemberStage::kEnded) return std::string();
+        if (m.stage == MemberStage::kJoining) return std::string(kSpare);
         const control::ViewMember* self = find(m.view, m.name, m.incarnation);
         return str_cat(self - m.view.members.data(), " ", m.step, " ", record_of(m.view));
       });
@@ -187,6 +197,7 @@ struct ReplicaMember::Impl {
         live = {.ended = true};
         break;
       }
+      if (text == kSpare) continue;
       char* rest = nullptr;
       live = {.place = static_cast<int>(std::strtol(text.c_str(), &rest, 10))};
       step = std::strtoll(rest, &rest, 10);

@@ -75,8 +75,8 @@ class ReplicaMember final : public LiveReplicas {
   int64_t step() const;
   /// The view of the state, for its checkpoint.
   int64_t state_view() const;
-  /// The largest number that a process of any replica gave to set_note() before the latest committed step; equal in
-  /// all.
+  /// The largest number that a process of any replica gave to set_note() before the latest committed step; 0 if this
+  /// replica was in doubt about this step, and the next view has committed it.
   int64_t group_note() const;
   /// Sets note(): a number below 2^31. Any thread may call it, and so may a handler of signals.
   void set_note(int64_t note);

@@ -96,6 +96,8 @@ HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& 
       (*healed)[rank] = heal(*replicas(rank), heals, all->parts(rank, !heals[place]), record, deadline);
     } catch (const Error& e) {
       errors[rank] = e;
+    } catch (const std::exception& e) {
+      errors[rank] = Error(Code::kInternal, e.what());
     }
   });
   std::optional<Error> error;

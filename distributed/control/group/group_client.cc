@@ -169,7 +169,7 @@ bool GroupClient::apply(Kind kind, int64_t view, MemberAction action, bool stop)
   return std::ranges::count(actions, action) > 0;
 }
 
-MemberState GroupClient::await(const std::function<bool(const MemberState&)>& over, Deadline deadline) {
+MemberState GroupClient::await(const std::function<bool(const MemberState&)>& over, Deadline deadline, Deadline look) {
   Impl& i = *impl_;
   const auto begin = Clock::now();
   auto line = begin + i.options.report_every;
@@ -177,15 +177,20 @@ MemberState GroupClient::await(const std::function<bool(const MemberState&)>& ov
   while (i.m.stage != MemberStage::kEnded && !over(i.m)) {
     const bool is_spare = i.is_connected && i.m.stage == MemberStage::kJoining;
     const auto now = Clock::now();
+    if (is_spare && now >= look) return i.m;
     const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now - begin).count();
     WEFT_CHECK_AS(kDeadlineExceeded, is_spare || now < deadline, "replica '", one_line(i.options.name, 80),
                   "' has waited ", waited, " s for ", i.missing());
     if (now >= line) {
       line = now + i.options.report_every;
-      internal::warn(
-          str_cat("replica '", one_line(i.options.name, 80), "' has waited ", waited, " s for ", i.missing()));
+      const std::string text =
+          str_cat("replica '", one_line(i.options.name, 80), "' has waited ", waited, " s for ", i.missing());
+      lock.unlock();  // a full pipe must not keep the thread from its beats
+      internal::warn(text);
+      lock.lock();
+      continue;
     }
-    i.changed.wait_until(lock, is_spare ? line : std::min(line, deadline));
+    i.changed.wait_until(lock, std::min(line, is_spare ? look : deadline));
   }
   if (i.m.stage != MemberStage::kEnded || i.m.refused.empty()) return i.m;
   const Error refusal(i.code, i.m.refused);

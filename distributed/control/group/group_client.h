@@ -45,8 +45,9 @@ class GroupClient {
   /// whether `action` is among the actions.
   bool apply(MemberEvent::Kind kind, int64_t view, MemberAction action = MemberAction::kEnd, bool stop = false);
   /// Waits until `over`, or until the member has ended. Throws the refusal, and at the deadline. A replica that the
-  /// service knows and that is no member waits without a deadline: it may be a spare.
-  MemberState await(const std::function<bool(const MemberState&)>& over, Deadline deadline);
+  /// service knows and that is no member may be a spare: it has no deadline, and the wait ends at `look`.
+  MemberState await(const std::function<bool(const MemberState&)>& over, Deadline deadline,
+                    Deadline look = Deadline::max());
   /// The next round of this view: gives a value to all members, and returns the values of all members, by place. Throws
   /// kAborted when the view is over for this member.
   std::vector<std::string> exchange(int64_t view, const std::string& mine, Deadline deadline);
