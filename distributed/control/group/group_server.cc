@@ -37,7 +37,8 @@ class GroupLogic final : public ServiceLogic {
     return std::move(out_);
   }
   std::string commit(const std::string& record) override { return control::commit(state, record); }
-  std::vector<std::string> changes() const override { return {}; }  // the journal is the history of the run
+  std::vector<std::string> changes() const override { return {}; }
+  bool keeps_history() const override { return true; }
   std::string title() const override { return title_of(state); }
   void restart(int64_t now_ms) override { control::restart(state, now_ms); }
   size_t connections() const override { return 4 * static_cast<size_t>(state.config.replicas); }

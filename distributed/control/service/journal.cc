@@ -90,7 +90,8 @@ std::string read_journal(const std::string& path, const Journal::Commit& commit)
   return title;
 }
 
-Journal::Journal(const std::string& path, const std::string& title, const Commit& commit) : path_(path), title_(title) {
+Journal::Journal(const std::string& path, const std::string& title, const Commit& commit, bool keeps_history)
+    : path_(path), title_(title), keeps_history_(keeps_history) {
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   WEFT_CHECK_AS(kUnavailable, fd_ >= 0, "the journal ", one_line(path), " cannot be opened: ", std::strerror(errno));
   try {
@@ -131,7 +132,8 @@ void Journal::write(const std::string& bytes) {
     if (n <= 0) {
       internal::warn(str_cat("the coordination service cannot write its journal ", one_line(path_), ": ",
                              std::strerror(errno), "; it cannot be restarted any more"));
-      (void)!::ftruncate(fd_, 0);  // an empty journal is better than an incomplete one
+      // A service that may have forgotten a record does not continue. A history keeps its complete records.
+      (void)!::ftruncate(fd_, keeps_history_ ? static_cast<off_t>(size_) : 0);
       ::close(fd_);
       fd_ = -1;
       return;

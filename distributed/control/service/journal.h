@@ -17,7 +17,8 @@ class Journal {
 
   /// Opens or creates the file with this title, which names the run, and commits its records. Removes an incomplete
   /// last record. Throws if the file is in use, has another title, or is damaged before its last record.
-  Journal(const std::string& path, const std::string& title, const Commit& commit);
+  /// `keeps_history`: if a write fails, the file keeps its records; otherwise it becomes empty.
+  Journal(const std::string& path, const std::string& title, const Commit& commit, bool keeps_history = false);
   ~Journal();
   Journal(const Journal&) = delete;
 
@@ -34,6 +35,7 @@ class Journal {
   void write(const std::string& records);
 
   std::string path_, title_;
+  const bool keeps_history_;
   int fd_ = -1;
   bool continued_ = false;
   int64_t size_ = 0, next_size_ = int64_t{16} << 20;

@@ -1,6 +1,9 @@
 #include "distributed/control/service/journal.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
@@ -39,6 +42,29 @@ TEST(Journal, DamageInTheMiddleIsNoIncompleteEnd) {
     damaged = file;
     damaged[two - 16 + byte] = '\x7f';
     expect_has(error_of([&] { records_of(path, damaged); }), str_cat("is damaged at byte ", two - 16));
+  }
+}
+
+// A disk that is full in the middle of the third record.
+TEST(Journal, AFailedWriteKeepsAHistory) {
+  const std::string path = ::testing::TempDir() + "/journal_full_test";
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  for (const bool keeps_history : {false, true}) {
+    io::write_file_atomic(path, "");
+    {
+      Journal journal(
+          path, "title", [](const std::string&) { return ""; }, keeps_history);
+      journal.append("one");
+      journal.append("two");
+      const struct rlimit full { static_cast<rlim_t>(io::file_size(path)) + 5, before.rlim_max };
+      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+      journal.append("three");
+      journal.append("four");
+      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    }
+    EXPECT_EQ(records_of(path, io::read_file(path)), keeps_history ? "one two " : "");
   }
 }
 

@@ -42,9 +42,10 @@ class ServiceLogic {
   virtual LogicOutcome apply(const ServiceEvent& event) = 0;
   /// Makes the changes of a record of the journal. Returns "", or why they do not fit the state.
   virtual std::string commit(const std::string& record) = 0;
-  /// The records that turn a new state into this state, except the parts that a restart may lose. Empty: the journal
-  /// keeps all its records.
+  /// The records that turn a new state into this state, except the parts that a restart may lose.
   virtual std::vector<std::string> changes() const = 0;
+  /// Whether the journal is the history of the run, and so keeps all its records.
+  virtual bool keeps_history() const { return false; }
   /// The title of the journal.
   virtual std::string title() const = 0;
   /// Follows the last record of the journal: members get time to connect.

@@ -64,8 +64,9 @@ struct Server::Impl {
         listener(o.address, 2 * logic->connections() + kSpareStreams) {
     quiet_grpc();
     if (!o.journal.empty()) {
-      journal = std::make_unique<Journal>(o.journal, logic->title(),
-                                          [this](const std::string& record) { return logic->commit(record); });
+      journal = std::make_unique<Journal>(
+          o.journal, logic->title(), [this](const std::string& record) { return logic->commit(record); },
+          logic->keeps_history());
       if (journal->continued()) logic->restart(0);
     }
     build();
@@ -226,8 +227,7 @@ struct Server::Impl {
     LogicOutcome out = logic->apply(event);
     if (journal) {
       for (const std::string& record : out.records) journal->append(record);
-      if (!out.records.empty() && journal->is_long())
-        if (const std::vector<std::string> all = logic->changes(); !all.empty()) journal->rewrite(all);
+      if (!out.records.empty() && !logic->keeps_history() && journal->is_long()) journal->rewrite(logic->changes());
     }
     std::vector<ServerStream*> full;
     for (Addressed& r : out.replies) {
