@@ -1,5 +1,5 @@
-// Elastic: this run as one of several replicas that train together, and may die and come back. It waits for views, takes
-// the state from the others, and says which replica writes the files of the run.
+// Elastic: this run as one of several replicas that train together, and may die and come back. It waits for views,
+// takes the state from the others, and says which replica writes the files of the run.
 #pragma once
 #include <functional>
 #include <map>

@@ -269,8 +269,6 @@ void settle_replay(Setup& p, const TrainOptions& o) {
                "no replicas that may die: a replica takes the state from the others; drop the flag");
     check_flag("profile_steps", o.profile_steps.empty(), o.profile_steps, "no replicas that may die: drop the flag");
     p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
-    check_flag("microbatches", p.rows % o.microbatches == 0, str_cat(o.microbatches),
-               str_cat("a number that divides the ", p.rows, " rows of a replica: it may be alone"));
     return;
   }
   if (o.replay.empty()) return;

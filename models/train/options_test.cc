@@ -241,6 +241,39 @@ TEST(Options, AnOptionThatTheSavedPlanContradicts) {
   EXPECT_EQ(refused("cp", "rings"), "--cp: got 'rings'; need allgather, ring or ulysses");
 }
 
+// A replica of a group has a mesh with this dimension, and flags that work with replicas that may die.
+TEST(Options, FlagsOfReplicas) {
+  const auto refused = [](const std::function<void(TrainOptions&)>& change) {
+    TrainOptions o;
+    o.mesh = "replica2,dp2";
+    o.batch_size = 8;
+    o.data = "synthetic";
+    o.checkpoint_dir = ::testing::TempDir() + "/replica_options";
+    change(o);
+    return testing::error_of([&] { settle(moe::family(), o); });
+  };
+  const auto expect_has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const auto on_one_host = [&](const std::function<void(TrainOptions&)>& change) {
+    return refused([&](TrainOptions& o) { o.restarts = 1, change(o); });
+  };
+  EXPECT_EQ(on_one_host([](TrainOptions&) {}), "");
+  expect_has(on_one_host([](TrainOptions& o) { o.check_state = 1; }), "--check_state: got 1; need no replicas");
+  expect_has(on_one_host([](TrainOptions& o) { o.memory_every = "1"; }), "--memory_every: got 1; need no");
+  expect_has(on_one_host([](TrainOptions& o) { o.profile_steps = "1-2"; }), "--profile_steps: got 1-2; need");
+  EXPECT_EQ(refused([](TrainOptions& o) { o.check_state = 1; }), "");
+  ::setenv("REPLICAS", "127.0.0.1:29600", 1);
+  expect_has(refused([](TrainOptions&) {}), "and REPLICA is not set");
+  ::setenv("REPLICA", "a", 1);
+  EXPECT_EQ(refused([](TrainOptions&) {}), "");
+  expect_has(refused([](TrainOptions& o) { o.mesh = ""; }), "--mesh: got no mesh; need a dimension replica");
+  expect_has(refused([](TrainOptions& o) { o.mesh = "dp2"; }), "--mesh: got dp2; need a dimension replica");
+  expect_has(refused([](TrainOptions& o) { o.checkpoint_dir = ""; }), "--checkpoint_dir: got none; need one");
+  ::unsetenv("REPLICAS");
+  ::unsetenv("REPLICA");
+}
+
 TEST(Options, FlagsOfCheckpointsNeedCheckpoints) {
   const auto refused = [](const std::map<std::string, std::string>& flags) {
     TrainOptions o;
