@@ -13,9 +13,9 @@ struct HostReplicas {
 };
 
 /// Forks a process for each replica, which gets REPLICA, REPLICAS and REPLICAS_TOKEN, and returns nothing there: it
-/// goes on as a replica, for example as the launcher of its ranks. This process runs the service of replicas until all have
-/// ended, and returns 0 if one of them ended with 0, else the exit code of the first that ended. SIGINT, SIGTERM and
-/// SIGHUP go to all of them, and none outlives this process. A replica that ends with another code is one line on
+/// goes on as a replica, for example as the launcher of its ranks. This process runs the service of replicas until all
+/// have ended, and returns 0 if one of them ended with 0, else the exit code of the first that ended. SIGINT, SIGTERM
+/// and SIGHUP go to all of them, and none outlives this process. A replica that ends with another code is one line on
 /// standard error; the others go on.
 ///
 /// Call it before this process has threads. Throws if a process or the service cannot be started.

@@ -261,7 +261,8 @@ TEST_P(Elastic, ASignalEndsAllAfterOneStep) {
         << logs();
 }
 
-// One command starts all replicas, and starts one again whose rank is killed. After the end of all processes it goes on.
+// One command starts all replicas, and starts one again whose rank is killed. It goes on after the end of all
+// processes.
 TEST_P(Elastic, OneHostStartsItsReplicasAgain) {
   steps_ = 1500;
   int64_t killed = 0;

@@ -43,7 +43,10 @@ void StepFiles::open_metrics(int64_t resume_at) {
       return;
     } catch (const Error& e) {
       if (!setup_.replica || e.code() != Code::kFailedPrecondition) throw;
-      if (now_seconds() >= end) return internal::warn(str_cat(e.what(), "; this replica writes no metrics"));
+      if (now_seconds() >= end) {
+        is_open_ = false;
+        return internal::warn(str_cat(e.what(), "; this replica writes no metrics until the next view"));
+      }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
