@@ -21,15 +21,16 @@ std::chrono::nanoseconds timeout_of(const TrainOptions& o) {
   return std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9));
 }
 
-// The values that all replicas must have: a line for each.
-std::string facts_of(const TrainOptions& o, const std::map<std::string, std::string>& flags) {
+std::string fact(const std::string& name, const std::string& value) {
+  constexpr size_t kMost = 200;
+  return str_cat(name, " ", value.size() <= kMost ? value : str_cat("checksum ", io::hex64(io::checksum(value))), "\n");
+}
+
+}  // namespace
+
+std::string run_facts(const TrainOptions& o, const std::map<std::string, std::string>& flags) {
   std::string text;
-  const auto add = [&](const std::string& name, const std::string& value) {
-    constexpr size_t kMost = 200;
-    text +=
-        str_cat(name, " ", value.size() <= kMost ? value : str_cat("checksum ", io::hex64(io::checksum(value))), "\n");
-  };
-  for (const auto& [name, value] : dist::program_facts()) add(name, value);
+  const auto add = [&](const std::string& name, const std::string& value) { text += fact(name, value); };
   for (const auto& [name, value] : flags) add("--" + name, value);
   TrainOptions copy = o;
   for (const Flag& flag : train_flags(copy))
@@ -38,6 +39,15 @@ std::string facts_of(const TrainOptions& o, const std::map<std::string, std::str
   const std::string path = o.data.empty() || o.data == "synthetic" ? o.data : io::resolve_path(o.data);
   add("the content of --data", data::data_identity(path));
   return text;
+}
+
+namespace {
+
+// The values that all replicas must have.
+std::string facts_of(const TrainOptions& o, const std::map<std::string, std::string>& flags) {
+  std::string text;
+  for (const auto& [name, value] : dist::program_facts()) text += fact(name, value);
+  return text + run_facts(o, flags);
 }
 
 dist::ReplicaOptions options_of(const Setup& setup, const TrainOptions& o, const TrainState& state,

@@ -26,6 +26,9 @@ struct ElasticState {
   std::function<void(const TrainState&)> adopt;  // the cells have got the values of another replica's state
 };
 
+/// The flags and the data that decide on the result of a run: a line "name value" for each. `flags`: run_flags().
+std::string run_facts(const TrainOptions& options, const std::map<std::string, std::string>& flags);
+
 class Elastic {
  public:
   /// Joins the group of setup.replica with `state`. Steps that this thread compiles until the end are steps of live

@@ -1,5 +1,6 @@
 #include "models/train/replay.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "distributed/control/group/group.h"
@@ -32,7 +33,24 @@ Replay::Replay(const std::string& path) : path_(path) {
   history_ = control::history_of(views, views.back().number);
 }
 
-void Replay::check(const TrainState& state, int64_t rows) const {
+// Throws if a line of `facts`, "name value", differs from the line of a view with this name.
+static void check_facts(const std::string& path, const std::string& of_view, const std::string& facts) {
+  for (size_t at = 0, end; at < facts.size() && !of_view.empty(); at = end + 1) {
+    end = std::min(facts.find('\n', at), facts.size());
+    const std::string line = facts.substr(at, end - at);
+    const std::string name = line.substr(0, line.starts_with("--") ? line.find(' ') : line.rfind(' '));
+    const std::string all = "\n" + of_view + "\n";
+    const size_t other = all.find("\n" + name + " ");
+    if (other == all.npos || all.find("\n" + line + "\n") != all.npos) continue;
+    const std::string was = all.substr(other + 1, all.find('\n', other + 1) - other - 1);
+    internal::fail(Code::kFailedPrecondition,
+                   str_cat("--replay: the views of ", path, " are of a run with ", one_line(was, 300),
+                           ", and this run has ", one_line(line, 300), "; give the flags and the data of that run"));
+  }
+}
+
+void Replay::check(const TrainState& state, int64_t rows, const std::string& facts) const {
+  check_facts(path_, history_.back().facts, facts);
   const control::ReplicaView& first = history_[0];
   WEFT_CHECK_AS(kFailedPrecondition, state.step >= first.start, "--replay: the views of ", path_, " begin at step ",
                 first.start, ", and this run at step ", state.step,

@@ -19,9 +19,9 @@ class Replay {
   /// The views that made the latest state of the journal `path`. Throws Error, naming the file, if it is no journal of
   /// replicas, or has no view.
   explicit Replay(const std::string& path);
-  /// Throws FailedPrecondition if the views do not lead from `state`, with which the run starts. A part of the data has
-  /// `rows` rows.
-  void check(const TrainState& state, int64_t rows) const;
+  /// Throws FailedPrecondition if the views do not lead from `state`, with which the run starts, or if the elastic run
+  /// had other `facts` (run_facts()). A part of the data has `rows` rows.
+  void check(const TrainState& state, int64_t rows, const std::string& facts) const;
   /// The replicas of the mesh of the elastic run.
   int64_t replicas() const { return replicas_; }
   /// The parts of the data that a step takes, with place 0.

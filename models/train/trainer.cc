@@ -119,7 +119,7 @@ class Trainer {
 
   int run() {
     restore();
-    if (setup_.replay) setup_.replay->check(state_, setup_.rows);
+    if (setup_.replay) setup_.replay->check(state_, setup_.rows, run_facts(options_, flags()));
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();

@@ -107,7 +107,8 @@ Journal::Journal(const std::string& path, const std::string& title, const Commit
       at = commit_records(path, file, at, commit);
       continued_ = at > begin;
     } else {
-      WEFT_CHECK_AS(kDataLoss, file.size() < kHead + title.size(), "the journal ", one_line(path),
+      // A journal of this run may lack the end of its title. Another file is left as it is.
+      WEFT_CHECK_AS(kDataLoss, framed(title).starts_with(file), "the journal ", one_line(path),
                     " is no journal of a coordination service; need another path");
     }
     WEFT_CHECK_AS(kUnavailable, ::ftruncate(fd_, static_cast<off_t>(at)) == 0 && ::lseek(fd_, 0, SEEK_END) >= 0,

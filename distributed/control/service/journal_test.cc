@@ -45,6 +45,14 @@ TEST(Journal, DamageInTheMiddleIsNoIncompleteEnd) {
   }
 }
 
+TEST(Journal, AnotherFileIsLeftAsItIs) {
+  const std::string path = ::testing::TempDir() + "/journal_foreign_test";
+  for (const std::string text : {"my notes\n", "x", "title"}) {
+    expect_has(error_of([&] { records_of(path, text); }), "is no journal of a coordination service; need another path");
+    EXPECT_EQ(io::read_file(path), text);
+  }
+}
+
 // A disk that is full in the middle of the third record.
 TEST(Journal, AFailedWriteKeepsAHistory) {
   const std::string path = ::testing::TempDir() + "/journal_full_test";
