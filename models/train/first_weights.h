@@ -5,8 +5,8 @@
 
 namespace weft::train {
 
-/// Loads the weights of setup.hf or setup.init_from, if there are any, into the cells of the model. `later`: a mesh reads
-/// its own shards when the step needs them.
+/// Loads the weights of setup.hf or setup.init_from, if there are any, into the cells of the model. `later`: a mesh
+/// reads its own shards when the step needs them.
 void load_first_weights(const Setup& setup, const NamedCells& model, bool later);
 
 }  // namespace weft::train
