@@ -109,6 +109,8 @@ class Crash : public ::testing::TestWithParam<bool> {
     argv.push_back(nullptr);
     io::make_folders(dir);
     const std::string out = dir + ".out", err = dir + ".err";
+    for (const std::string& path : {out, err})
+      io::write_file_atomic(path, "");  // the kill may come before the child opens it
     const auto begin = std::chrono::steady_clock::now();
     const pid_t child = ::fork();
     if (child == 0) {
