@@ -125,6 +125,9 @@ std::string judge(const FaultCase& c, const Outcome& o) {
   const bool outside = c.where == Where::kCheckpoint;
   const bool joins_late = c.where == Where::kStart;  // it may have no records: the launcher alone names it
   if (joins_late && o.reported > kMostAtStart) return str_cat("named after ", o.reported, " s");
+  // The records may show, too, that it never joined.
+  const bool by_launcher = joins_late && has(o.error, str_cat("job: rank ", c.rank, " (pid ")) &&
+                           (has(o.last, str_cat("job: rank ", c.rank, " (pid ")) || line("never entered"));
   switch (c.kind) {
     case Kind::kDrop:
     case Kind::kReorder:
@@ -155,14 +158,13 @@ std::string judge(const FaultCase& c, const Outcome& o) {
     case Kind::kPause:
       return o.error.empty() ? "" : "an alarm";
     case Kind::kExit:
-      if (joins_late && has(o.last, str_cat("job: rank ", c.rank, " (pid ")) && has(o.last, "exited with code 3"))
-        return "";
+      if (by_launcher && has(o.error, "exited with code 3")) return "";
       return line("dead") && has(o.last, "exited with code 3") ? "" : "not named";
     case Kind::kThrow:
-      if (joins_late && has(o.last, str_cat("job: rank ", c.rank, " (pid ")) && has(o.last, "no more data")) return "";
+      if (by_launcher && has(o.error, "no more data")) return "";
       return line("failed") && has(o.last, "no more data") ? "" : "not named";
     case Kind::kKill:
-      if (joins_late && has(o.last, str_cat("job: rank ", c.rank, " (pid ")) && has(o.last, "by signal 9")) return "";
+      if (by_launcher && has(o.error, "by signal 9")) return "";
       return line("dead") ? "" : "not named";
     case Kind::kStop:
       return line("stopped") ? "" : "not named";
