@@ -4,6 +4,7 @@
 #include "compiler/exec/entry.h"
 #include "distributed/launch/live_replicas.h"
 #include "distributed/launch/step.h"
+#include "distributed/placement/replica.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/strategies/strategies.h"
 #include "framework/base/switches.h"
@@ -65,7 +66,7 @@ CompileOptions for_mesh(CompileOptions o) {
   if (o.mesh.find("tp") || any_mesh)
     o.disable.push_back("linear_cross_entropy");  // tp splits the loss's table over ranks
   const bool alone =
-      o.mesh.find("replica") && dist::LiveReplicas::current();  // one live replica also commits by a vote
+      dist::has_replicas(o.mesh) && dist::LiveReplicas::current();  // one live replica also commits by a vote
   if (o.mesh.size() <= 1 && !any_mesh && !alone) return o;
   const std::string on = any_mesh ? str_cat(o.plan.world, " ranks") : str_cat("mesh ", o.mesh.to_string());
   WEFT_CHECK(o.enabled, "compile: enabled is false for ", on, "; need true: only captured steps run on a mesh");

@@ -8,6 +8,7 @@
 #include "compiler/exec/plan/failing.h"
 #include "compiler/exec/plan/stamp.h"
 #include "compiler/passes/new_node.h"
+#include "distributed/placement/replica.h"
 #include "ops/core/collectives/collective.h"
 #include "ops/core/indexing/view.h"
 
@@ -65,7 +66,7 @@ class RankProgramBuilder {
       run_once(after_[level], parts_.after[level]);
       run_messages(messages_[level]);
     }
-    if (commit_point < 0 && call_.options.mesh.find("replica")) commit_point = plan_->launches();
+    if (commit_point < 0 && has_replicas(call_.options.mesh)) commit_point = plan_->launches();
     std::vector<Value> outputs;
     if (rank_ == 0) outputs = outputs_;
     planned_.plan = plan_->finish(outputs);

@@ -48,8 +48,6 @@ std::vector<MeshPartition::RankPlace> places_of(const MeshPartition& p, LiveRepl
   return all;
 }
 
-bool has_replicas(const Mesh& mesh) { return mesh.find("replica") != nullptr; }
-
 // Sets the commit point: the launch before which a rank waits for all others. It must not come after the first launch
 // that writes a cell in place. Ranks of other shape classes may write earlier, but all ranks must wait between the same
 // two collectives, or they deadlock. If `replicas`, the ranks also agree if nothing is written in place, and the commit

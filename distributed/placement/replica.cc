@@ -15,7 +15,7 @@ int replica_count(const Mesh& mesh) {
 }
 
 Mesh replica_mesh(const Mesh& mesh) {
-  if (!mesh.find("replica")) return mesh;
+  if (!has_replicas(mesh)) return mesh;
   std::vector<std::pair<std::string, int>> dims;
   for (const Mesh::Dim& d : mesh.dims())
     if (d.name != "replica") dims.emplace_back(d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"), d.size);

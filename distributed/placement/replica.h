@@ -6,6 +6,8 @@ namespace weft::dist {
 
 /// The axis of `replica`; -1: the mesh has at most one replica.
 int replica_axis(const Mesh& mesh);
+/// Whether the mesh has the dimension, also with one replica.
+inline bool has_replicas(const Mesh& mesh) { return mesh.find("replica") != nullptr; }
 /// The number of replicas.
 int replica_count(const Mesh& mesh);
 /// The mesh of one replica.

@@ -16,9 +16,6 @@ struct DataPart {
   int64_t first = 0;  // parts that all earlier steps took
   int64_t live = 1;   // replicas of the step: it takes the parts from `first` to first + live - 1
   int64_t place = 0;  // place of this replica in the view: its part is first + place
-  /// The rows of this replica in the batch of the step are [begin(rows), begin(rows) + rows), if a part has `rows`
-  /// rows.
-  int64_t begin(int64_t rows) const { return place * rows; }
 };
 
 /// The part of the replica at `place` in a step, by the views that made its state (control::history_of). Throws

@@ -61,7 +61,7 @@ TEST(DataPart, EachPositionIsInOneCommittedStep) {
         const DataPart p = part_at(history, step, place);
         // A replica that lived through the view has counted the same parts.
         ASSERT_EQ(p.first, r.parts.at(p.view).at(step));
-        const int64_t begin = p.first * kRows + p.begin(kRows);
+        const int64_t begin = (p.first + p.place) * kRows;
         taken.resize(std::max(taken.size(), static_cast<size_t>(begin + kRows)));
         for (int64_t row = 0; row < kRows; ++row) ++taken[begin + row];
       }

@@ -270,10 +270,6 @@ bool commit(GroupState& s, const ReplicaView& view) {
   return true;
 }
 
-std::vector<ReplicaView> changes_of(const GroupState& s) {
-  return s.view.number == 0 ? std::vector<ReplicaView>() : std::vector<ReplicaView>{s.view};
-}
-
 std::string title_of(const GroupState& s) {
   return str_cat(kGroupTitle, ", job '", s.config.job, "', ", s.config.replicas, " replicas");
 }

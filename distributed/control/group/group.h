@@ -124,8 +124,6 @@ GroupStatus status_of(const GroupState& state, int64_t known);
 
 /// Makes a view of the journal the current one. Returns false, and changes nothing, if it cannot follow.
 bool commit(GroupState& state, const ReplicaView& view);
-/// The views that turn a new state into this state, except the parts that a restart may lose.
-std::vector<ReplicaView> changes_of(const GroupState& state);
 /// The beginning of the titles of all journals of groups.
 inline constexpr const char* kGroupTitle = "weft journal of replicas 1";
 /// The title of the journal of this state.

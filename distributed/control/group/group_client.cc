@@ -141,7 +141,7 @@ struct GroupClient::Impl final : TalkUser {
   const GroupClientOptions options;
   std::condition_variable changed;
   MemberState m;
-  Code code = Code::kFailedPrecondition;  // of a refusal
+  Code code = Code::kFailedPrecondition;  // the code of a refusal
   bool is_connected = false;
   int64_t sent_ms = 0;
   int64_t closing = 0;  // the view whose collectives have to end; 0: none
