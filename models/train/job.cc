@@ -154,6 +154,7 @@ std::optional<int> run_replicas(const TrainOptions& o, const Setup& setup) {
   if (!starts_replicas(o) || dist::started()) return {};
   const std::string journal = setup.dir + ".journal";
   if (setup.resumed.empty()) io::remove_all(journal);  // of a run whose folder was removed
+  io::make_folders(io::folder_of(journal));
   return dist::start_replicas(
       {.count = dist::replica_count(o.step.mesh), .journal = journal, .name = program_invocation_short_name});
 }
