@@ -190,8 +190,16 @@ TEST(GroupService, IdentityFromTheEnvironment) {
   const ReplicaIdentity id = replica_identity().value();
   EXPECT_EQ(str_cat(id.name, " ", id.address, " ", id.token, " ", id.incarnation), "a 10.0.0.1:29600 secret 12");
   EXPECT_EQ(std::getenv("REPLICAS_TOKEN"), nullptr);
-  ::setenv(kIncarnationVariable, "12a", 1);
-  expect_has(error_of([] { replica_identity(); }), "got REPLICA_INCARNATION 12a; need a number above 0");
+  for (const char* bad : {"12a", "0", "-3", "4611686018427387905", "99999999999999999999"}) {
+    ::setenv(kIncarnationVariable, bad, 1);
+    expect_has(error_of([] { replica_identity(); }),
+               str_cat("got REPLICA_INCARNATION ", bad, "; need a number from 1 to 4611686018427387904"));
+  }
+  for (const char* bad : {"10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:95136", ":29600"}) {
+    ::setenv("REPLICAS", bad, 1);
+    expect_has(error_of([] { replica_identity(); }),
+               str_cat("replica: REPLICAS: got address '", bad, "'; need host:port, with a port from 1 to 65535"));
+  }
   for (const char* name : {"REPLICA", "REPLICAS", "REPLICA_GROUP_ID", kIncarnationVariable}) ::unsetenv(name);
 }
 
