@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "distributed/control/address.h"
 #include "distributed/control/group/group_server.h"
 #include "distributed/control/identity.h"
 #include "distributed/control/service/token.h"
@@ -62,6 +63,7 @@ int main(int argc, char** argv) {
     if (!address.empty()) {
       weft::check_flag("serve", command.empty(), command.empty() ? "" : "the program " + command[0],
                        "no program: start the replicas apart, with REPLICAS=ADDRESS");
+      weft::as_usage_error("--", [&] { (void)weft::control::parse_address(address, "serve", /*listens=*/true); });
       weft::check_flag("replicas_min", replicas_min <= replicas, weft::str_cat(replicas_min),
                        weft::str_cat("at most ", replicas, ", the value of --replicas"));
       const std::string token = weft::control::take_token("REPLICAS_TOKEN");

@@ -1,9 +1,22 @@
 // Network addresses of this host and of the coordination service.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace weft::control {
 
+/// The whole number that is this text; nothing if the text is another one, or the number is not in the range.
+std::optional<int64_t> whole_number(std::string_view text, int64_t least, int64_t most);
+
+struct HostPort {
+  std::string host;  // a name or an address, without brackets
+  int port = 0;
+};
+/// Reads "10.0.0.1:29500" and "[fd00::1]:29500". `listens`: also port 0, and no host. Throws InvalidArgument, which
+/// begins with `what`.
+HostPort parse_address(std::string_view address, std::string_view what, bool listens = false);
 /// "10.0.0.1:29500", "[fd00::1]:29500".
 std::string with_port(const std::string& host, int port);
 /// Why a host name or address is not known here; empty: it is known. While no name server answers, retries for 3 s.

@@ -2,8 +2,34 @@
 
 #include <gtest/gtest.h>
 
+#include "framework/base/str_cat.h"
+#include "framework/base/testing/error_of.h"
+
 namespace weft::control {
 namespace {
+
+TEST(Address, NumbersHaveARange) {
+  EXPECT_EQ(whole_number("65535", 1, 65535), 65535);
+  EXPECT_EQ(whole_number("-3", -3, 0), -3);
+  for (const char* bad : {"", "0", "65536", "70000", "4294967297", "99999999999999999999", "1a", " 1", "+1", "1.0"})
+    EXPECT_FALSE(whole_number(bad, 1, 65535)) << bad;
+}
+
+TEST(Address, HostAndPort) {
+  const auto text = [](const char* address, bool listens) {
+    const HostPort a = parse_address(address, "test", listens);
+    return str_cat(a.host, " ", a.port);
+  };
+  EXPECT_EQ(text("node1:29500", false), "node1 29500");
+  EXPECT_EQ(text("[fd00::1]:65535", false), "fd00::1 65535");
+  EXPECT_EQ(text(":0", true), " 0");
+  for (const char* bad : {"node1", "node1:", "node1:0", ":29500", "node1:65536", "node1:95036", "node1:-1",
+                          "node1:http", "[fd00::1]", ""})
+    weft::testing::expect_has(weft::testing::error_of([&] { (void)parse_address(bad, "test"); }),
+                              str_cat("test: got address '", bad, "'; need host:port, with a port from 1 to 65535"));
+  weft::testing::expect_has(weft::testing::error_of([] { (void)parse_address("h:65536", "test", true); }),
+                            "a port from 0 to 65535");
+}
 
 TEST(Address, PutsBracketsAroundColons) {
   EXPECT_EQ(with_port("node1", 29500), "node1:29500");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "distributed/control/address.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 
@@ -38,11 +39,9 @@ class VariableReader {
   }
   int64_t number(const char* name, int64_t least, int64_t most) const {
     const std::string& t = all_.at(name);
-    int64_t n = 0;
-    const auto [end, bad] = std::from_chars(t.data(), t.data() + t.size(), n);
-    WEFT_CHECK(bad == std::errc() && end == t.data() + t.size() && n >= least && n <= most, "identity: ", shown(name),
-               " (", source_, "); need a whole number from ", least, " to ", most);
-    return n;
+    const std::optional<int64_t> n = whole_number(t, least, most);
+    WEFT_CHECK(n, "identity: ", shown(name), " (", source_, "); need a whole number from ", least, " to ", most);
+    return *n;
   }
 
   void less(const char* name, int64_t n, const char* of, int64_t limit) const {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "distributed/control/address.h"
 #include "distributed/control/control.grpc.pb.h"
 #include "distributed/control/grpc_log.h"
 #include "framework/base/clock.h"
@@ -39,8 +40,7 @@ void* tag_of(ClientStream::ClientCall kind) { return reinterpret_cast<void*>(sta
 
 struct Talker::Impl {
   Impl(const std::string& address, std::string t, TalkUser& u) : token(std::move(t)), user(u) {
-    WEFT_CHECK(address.rfind(':') != std::string::npos, "coordination client: address '", one_line(address, 100),
-               "'; need host:port");
+    (void)parse_address(address, "coordination client");
     quiet_grpc();
     grpc::ChannelArguments a;
     a.SetMaxReceiveMessageSize(kMostMessage);

@@ -72,7 +72,11 @@ std::optional<int> start_replicas(const HostReplicas& o) {
     setpgid(pid, pid);
     replicas.push_back({pid, pipe[1]});
   }
-  const control::GroupServer server({.token = token, .journal = o.journal, .replicas = o.count});
+  const control::GroupServer server({.token = token,
+                                     .journal = o.journal,
+                                     .job = "the replicas of one host",  // other services write other titles
+                                     .is_new = o.is_new,
+                                     .replicas = o.count});
   const std::string line = server.address() + "\n";
   for (const Replica& r : replicas) {
     WEFT_CHECK_AS(kUnavailable, write(r.to, line.data(), line.size()) == std::ssize(line),

@@ -9,6 +9,7 @@ namespace weft::dist {
 struct HostReplicas {
   int64_t count = 2;
   std::string journal;  // path of the views of the service
+  bool is_new = true;   // a new run, which replaces a journal that an earlier start_replicas() has written there
   std::string name;     // name of this program, for messages
 };
 
@@ -18,7 +19,8 @@ struct HostReplicas {
 /// and SIGHUP go to all of them, and none outlives this process. A replica that ends with another code is one line on
 /// standard error; the others go on.
 ///
-/// Call it before this process has threads. Throws if a process or the service cannot be started.
+/// Call it before this process has threads. Throws if a process or the service cannot be started, or if `journal` is
+/// another file.
 std::optional<int> start_replicas(const HostReplicas& options);
 
 }  // namespace weft::dist

@@ -82,7 +82,9 @@ TEST(Launcher, EndsTheOthersAndNamesTheFailure) {
 }
 
 TEST(Launcher, ShowsALineOfAllRanksOnce) {
-  const Outcome o = run(3, R"(sleep 0.$RANK; echo warning: old file >&2
+  // Each rank writes after the rank before it.
+  const Outcome o = run(3, R"(while [ $RANK != 0 ] && [ ! -e $JOB_STORE/turn$RANK ]; do sleep 0.02; done
+                              echo warning: old file >&2; touch $JOB_STORE/turn$((RANK + 1))
                               printf "fails no such mesh" > $JOB_FAILURE_REPORT; echo job: no such mesh >&2; exit 2)");
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.error, "warning: old file\njob: no such mesh\n");

@@ -28,7 +28,8 @@ using Kind = control::MemberEvent::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook(200);  // how often a process looks whether the leader has closed a view
-constexpr const char* kSpare = "spare";          // the leader of a spare has no view yet
+constexpr std::string_view kSpare = "spare";     // the leader of a spare has no view yet
+constexpr std::string_view kEnded = "ended ";    // the run has ended; the note of the end follows
 
 ViewGroupsOptions groups_of(const ReplicaOptions& o) {
   WEFT_CHECK(!o.job || o.job->size() == o.job->count() || o.store,
@@ -56,6 +57,7 @@ struct ReplicaMember::Impl {
           .name = o.name,
           .incarnation = o.incarnation,
           .facts = o.facts,
+          .replicas = o.replicas,
           .step = o.step,
           .state_view = o.state_view,
           .report_every = o.report_every,
@@ -188,13 +190,14 @@ struct ReplicaMember::Impl {
                      (now.stage == MemberStage::kComputing || now.stage == MemberStage::kHealing);
             },
             begin + options.timeout, begin + options.timeout / 2);
-        if (m.stage == MemberStage::kEnded) return std::string();
+        if (m.stage == MemberStage::kEnded) return str_cat(kEnded, m.group_note);
         if (m.stage == MemberStage::kJoining) return std::string(kSpare);
         const control::ViewMember* self = find(m.view, m.name, m.incarnation);
         return str_cat(self - m.view.members.data(), " ", m.step, " ", record_of(m.view));
       });
-      if (text.empty()) {
+      if (text.starts_with(kEnded)) {
         live = {.ended = true};
+        group_note = std::atoll(text.c_str() + kEnded.size());
         break;
       }
       if (text == kSpare) continue;
@@ -212,23 +215,22 @@ struct ReplicaMember::Impl {
 
   VoteResult vote(bool sums, int64_t note, Work::Deadline deadline) {
     const int64_t view = live.view.number, before = step;
-    int64_t group_note = 0;
     if (!sums) client->apply(Kind::kFailed, view);
-    if (sums && client->apply(Kind::kSums, view, MemberAction::kEnterAck)) {
+    if (sums && client->apply(Kind::kSums, view, MemberAction::kEnterAck, false, note)) {
       std::array<int64_t, 2> words{client->member().stop, note};
       const StridedView data(words.data(), kInt64, {2}, {1});
       const Ref<Work> ack = groups.leaders()->start(
           {.kind = Collective::kAllReduce, .op = ReduceOp::kMax, .in = data, .out = data, .site = kOwnSites});
       const bool failed = ack->wait(deadline).has_value();
-      if (!failed) group_note = words[1];
-      client->apply(failed ? Kind::kAckFailed : Kind::kAckComplete, view, MemberAction::kCommit, words[0] != 0);
+      client->apply(failed ? Kind::kAckFailed : Kind::kAckComplete, view, MemberAction::kCommit, words[0] != 0,
+                    words[1]);
     }
     // A step in doubt waits for the next view.
     const auto is_decided = [&](const MemberState& m) { return !sums || m.step > before || m.view.number != view; };
     const MemberState m = client->await(is_decided, deadline);
     const bool committed = m.step > before;
     const bool over = m.view.number != view || m.stage != MemberStage::kComputing;
-    return {committed, 2 * group_note + over};
+    return {committed, 2 * m.group_note + over};
   }
 
   const ReplicaOptions options;
@@ -266,6 +268,7 @@ bool ReplicaMember::healed(bool good) {
   i.live.heals = false;
   i.step = i.live.view.start;
   i.state_view = view;
+  i.group_note = 0;
   return true;
 }
 

@@ -29,6 +29,7 @@ struct ReplicaOptions {
   std::string token;
   int64_t incarnation = 0;         // rises with each start of the replica; 0: from the clock of this host
   std::string facts = {};          // values that are equal in all replicas: a line "name value" for each
+  int64_t replicas = 0;            // of the mesh, which the service must have; 0: not compared
   int64_t step = 0;                // the first step that the state has not committed
   int64_t state_view = 0;          // ReplicaMember::state_view() when the checkpoint was written; 0: the state is new
   int ranks = 1;                   // ranks of this process, if the replica has no job
@@ -75,8 +76,9 @@ class ReplicaMember final : public LiveReplicas {
   int64_t step() const;
   /// The view of the state, for its checkpoint.
   int64_t state_view() const;
-  /// The largest number that a process of any replica gave to set_note() before the latest committed step; 0 if this
-  /// replica was in doubt about this step, and the next view has committed it.
+  /// The largest number that a process of any replica gave to set_note() before the latest committed step; 0 after
+  /// healing. If the next view has committed the step, it is the largest one of the replicas that were alive. At the
+  /// end of the run, it is the note of the last step of the run.
   int64_t group_note() const;
   /// Sets note(): a number below 2^31. Any thread may call it, and so may a handler of signals.
   void set_note(int64_t note);

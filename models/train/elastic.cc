@@ -57,6 +57,7 @@ dist::ReplicaOptions options_of(const Setup& setup, const TrainOptions& o, const
           .token = setup.replica->token,
           .incarnation = setup.replica->incarnation,
           .facts = facts_of(o, flags),
+          .replicas = dist::replica_count(o.step.mesh),
           .step = state.step,
           .state_view = state.state_view,
           .ranks = dist::replica_mesh(o.step.mesh).size(),

@@ -153,10 +153,11 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
 std::optional<int> run_replicas(const TrainOptions& o, const Setup& setup) {
   if (!starts_replicas(o) || dist::started()) return {};
   const std::string journal = setup.dir + ".journal";
-  if (setup.resumed.empty()) io::remove_all(journal);  // of a run whose folder was removed
   io::make_folders(io::folder_of(journal));
-  return dist::start_replicas(
-      {.count = dist::replica_count(o.step.mesh), .journal = journal, .name = program_invocation_short_name});
+  return dist::start_replicas({.count = dist::replica_count(o.step.mesh),
+                               .journal = journal,
+                               .is_new = setup.resumed.empty(),  // the folder of an earlier run was removed
+                               .name = program_invocation_short_name});
 }
 
 void check_shared(const std::string& dir) {

@@ -52,8 +52,7 @@ class GroupTransition {
         find_gone();
         break;
       case GroupEvent::Kind::kDeath:
-        if (const auto at = s_.replicas.find(e.status.name); at != s_.replicas.end())
-          at->second.gone |= at->second.incarnation <= e.status.incarnation;
+        end(e.status.name, e.status.incarnation);
         break;
     }
     decide();
@@ -82,14 +81,37 @@ class GroupTransition {
     if (!self || status.stand != Stand::kReports || status.view != s_.view.number) return true;
     return status.state_view == s_.view.number ? status.step >= s_.view.start : self->heals;
   }
+  static bool is_name(const std::string& name, int64_t incarnation) {
+    return !name.empty() && name.size() <= kReplicaNameBytes && incarnation >= 1 && incarnation <= kMostIncarnation;
+  }
+  /// The latest known incarnation of a replica; 0: none.
+  int64_t latest_of(const std::string& name) const {
+    const auto at = s_.replicas.find(name);
+    return std::max(at == s_.replicas.end() ? 0 : at->second.incarnation, ended_of(name));
+  }
+  /// The latest incarnation of a replica whose end a launcher has reported; 0: none.
+  int64_t ended_of(const std::string& name) const {
+    const auto at = s_.ended.find(name);
+    return at == s_.ended.end() ? 0 : at->second.incarnation;
+  }
+  /// A launcher reports the end of a process.
+  void end(const std::string& name, int64_t incarnation) {
+    if (!is_name(name, incarnation) || ended_of(name) > incarnation) return;
+    if (s_.ended.size() >= kReplicas && !s_.ended.contains(name))
+      s_.ended.erase(std::ranges::min_element(s_.ended, {}, [](const auto& ended) { return ended.second.heard_ms; }));
+    s_.ended[name] = {incarnation, s_.now_ms};
+    if (const auto at = s_.replicas.find(name); at != s_.replicas.end())
+      at->second.gone |= at->second.incarnation <= incarnation;
+  }
   /// Why a process must end; "" if it need not.
   std::string refusal_of(const ReplicaStatus& status) const {
-    if (status.name.empty() || status.name.size() > kReplicaNameBytes || status.incarnation < 1 ||
-        status.incarnation > kMostIncarnation || status.step < 0 || status.step >= kMostSteps ||
-        status.state_view < 0 || status.state_view >= kMostSteps || status.facts.size() > kReplicaFactsBytes ||
-        !is_possible(status))
+    if (!is_name(status.name, status.incarnation) || status.step < 0 || status.step >= kMostSteps ||
+        status.state_view < 0 || status.state_view >= kMostSteps || status.note < 0 || status.note > kMostNote ||
+        status.facts.size() > kReplicaFactsBytes || !is_possible(status))
       return str_cat("the service of replicas got a damaged status of ", name_of(status),
                      "; need equal versions of Weft");
+    if (ended_of(status.name) == status.incarnation)
+      return str_cat(name_of(status), " has ended, as its launcher has reported; need a new start of this replica");
     if (status.view > s_.view.number)
       return str_cat(name_of(status), " is in view ", status.view, ", and the service of replicas in view ",
                      s_.view.number, "; need the service's journal when it restarts");
@@ -97,12 +119,14 @@ class GroupTransition {
       return str_cat(name_of(status), " has a checkpoint of view ", status.state_view,
                      ", and the service of replicas is in view ", s_.view.number,
                      "; need the service's journal when it restarts");
-    const auto at = s_.replicas.find(status.name);
-    if (at != s_.replicas.end() && at->second.incarnation > status.incarnation)
+    if (latest_of(status.name) > status.incarnation)
       return str_cat(name_of(status), " was started again; need one process for each replica");
-    if (at == s_.replicas.end() && s_.replicas.size() >= kReplicas)
+    if (!s_.replicas.contains(status.name) && s_.replicas.size() >= kReplicas)
       return str_cat(name_of(status), " is one more than ", kReplicas, " replicas, the limit");
     if (status.stand != Stand::kJoins) return "";
+    if (status.replicas != 0 && status.replicas != s_.config.replicas)
+      return str_cat(name_of(status), " has a mesh of ", status.replicas, " replicas, and the service of replicas has ",
+                     s_.config.replicas, "; need equal numbers in --mesh and in --replicas of launch --serve");
     const std::string* facts = s_.view.number != 0 ? &s_.view.facts : nullptr;
     for (const auto& [name, r] : s_.replicas)
       if (!facts && joins(r) && name != status.name) facts = &r.status.facts;
@@ -113,11 +137,13 @@ class GroupTransition {
   }
 
   void status(uint64_t connection, const ReplicaStatus& status) {
+    const int64_t latest = latest_of(status.name);
+    const bool ended = status.incarnation > 0 && ended_of(status.name) == status.incarnation;
+    if (ended) s_.ended.at(status.name).heard_ms = s_.now_ms;
     if (const std::string refusal = refusal_of(status); !refusal.empty()) {
-      const auto later = s_.replicas.find(status.name);
-      const bool is_later = later != s_.replicas.end() && later->second.incarnation > status.incarnation;
       out_.replies.emplace_back(
-          connection, GroupStatus{.refused = refusal, .incarnation = is_later ? later->second.incarnation : 0});
+          connection,
+          GroupStatus{.refused = refusal, .incarnation = latest > status.incarnation ? latest : 0, .ended = ended});
       return;
     }
     answered_ = connection;
@@ -140,6 +166,7 @@ class GroupTransition {
       r.heard_ms += gap;
       if (r.closed_ms >= 0) r.closed_ms += gap;
     }
+    for (auto& [name, ended] : s_.ended) ended.heard_ms += gap;
     if (s_.gather_from_ms >= 0) s_.gather_from_ms += gap;
   }
 
@@ -151,6 +178,7 @@ class GroupTransition {
 
   void forget_gone() {
     std::erase_if(s_.replicas, [&](const auto& r) { return r.second.gone && !is_member(r.first, r.second); });
+    std::erase_if(s_.ended, [&](const auto& e) { return s_.now_ms - e.second.heard_ms > s_.config.ended_ms; });
   }
 
   // ---- views ----
@@ -170,7 +198,10 @@ class GroupTransition {
       if (joins(r)) others.push_back(&r);
     if (holders.empty()) return begin(others, gather_from_ms);
     int64_t top = 0;
-    for (const ReplicaRecord* r : holders) top = std::max(top, r->status.step);
+    for (const ReplicaRecord* r : holders) {
+      top = std::max(top, r->status.step);
+      note_ = std::max(note_, r->status.note);
+    }
     const bool all =
         std::ranges::all_of(holders, [&](const ReplicaRecord* r) { return r->status.step == top && r->status.sums; });
     const int64_t start = top + all;
@@ -214,7 +245,8 @@ class GroupTransition {
   void make_view(const Records& first, const Records& then, const StateId& from, const HasState& has_state) {
     if (!ended_ && static_cast<int64_t>(first.size() + then.size()) < s_.config.replicas_min) return;
     const auto [after, start] = from;
-    ReplicaView next{.number = std::max(s_.view.number, after) + 1, .start = start, .after = after, .ended = ended_};
+    ReplicaView next{
+        .number = std::max(s_.view.number, after) + 1, .start = start, .after = after, .ended = ended_, .note = note_};
     next.facts = s_.view.number == 0 ? first[0]->status.facts : s_.view.facts;
     Records records = first;
     records.insert(records.end(), then.begin(), then.end());
@@ -239,6 +271,7 @@ class GroupTransition {
   GroupOutcome out_;
   uint64_t answered_ = 0;  // the connection of the event's status, which gets a reply
   bool ended_ = false;     // the next view ends the run
+  int64_t note_ = 0;       // the note of the next view
 };
 
 }  // namespace
@@ -270,8 +303,9 @@ bool commit(GroupState& s, const ReplicaView& view) {
   return true;
 }
 
+std::string title_of_job(const std::string& job) { return str_cat(kGroupTitle, ", job '", job, "', "); }
 std::string title_of(const GroupState& s) {
-  return str_cat(kGroupTitle, ", job '", s.config.job, "', ", s.config.replicas, " replicas");
+  return str_cat(title_of_job(s.config.job), s.config.replicas, " replicas");
 }
 
 int64_t replicas_in(std::string_view title) {

@@ -16,6 +16,12 @@
 // without the state of the start heals. If no member with the state is left, the view starts from the state of the
 // latest view and step. A process has kept this state, or has a checkpoint of it.
 //
+// A member gives a note with the sums of a step, and the ack gives all of them the largest one. A view that commits a
+// step has the largest note of its reports: a member in doubt takes it from there.
+//
+// A process whose end a launcher has reported stays dead, even if it sends a status: a step then costs one view. A
+// later incarnation of the replica takes its place.
+//
 // A member that has committed the last step reports that it has finished, and waits: another member may be in doubt
 // about this step. The next view then ends the run. All processes that took part in the run end. A later process can
 // continue the run if it has the state of this step.
@@ -44,6 +50,9 @@ struct GroupConfig {
   /// The time that a group waits for `replicas` processes, and all replicas of its view, if no member has the state. A
   /// process with a kept state must return in this time, or its steps may be cancelled.
   int64_t gather_ms = 5000;
+  /// The service remembers the reported end of a process (GroupEvent::kDeath) until the process has sent no status for
+  /// this time: a launcher ends all processes of a replica within it.
+  int64_t ended_ms = 60000;
   /// If the service itself did not run for this time, the gap does not count as silence.
   int64_t stall_ms = 500;
 };
@@ -64,7 +73,9 @@ struct ReplicaStatus {
   int64_t step = 0;        // the first step that its state has not committed
   bool sums = false;       // it has all sums of this step
   bool finished = false;   // this step is not to be made: the run ends before it
+  int64_t note = 0;        // the note of this step, if it has its sums, or of the step before
   std::string facts = {};  // ReplicaView::facts; empty unless it joins
+  int64_t replicas = 0;    // the replicas of its mesh, if it joins; 0: not compared with GroupConfig::replicas
 
   bool operator==(const ReplicaStatus&) const = default;
 };
@@ -77,6 +88,7 @@ struct GroupStatus {
   bool stop_wanted = false;    // the members must set their stop bits: a process waits to join
   std::string refused = {};    // why the process must end; "": it need not
   int64_t incarnation = 0;     // if it is refused because of a later incarnation of its replica: this incarnation
+  bool ended = false;          // it is refused because its launcher has reported its end
 };
 
 /// A process that the service has heard of.
@@ -90,10 +102,17 @@ struct ReplicaRecord {
   int64_t closed_ms = -1;  // when its connection closed; -1: it has one
 };
 
+/// The latest incarnation of a replica whose end a launcher has reported.
+struct EndedReplica {
+  int64_t incarnation = 0;
+  int64_t heard_ms = 0;  // the time of the report, or of a later status
+};
+
 struct GroupState {
   GroupConfig config;
   ReplicaView view = {};                               // the journal keeps it; a restart loses the rest
   std::map<std::string, ReplicaRecord> replicas = {};  // all members of the view, and others, by name
+  std::map<std::string, EndedReplica> ended = {};      // by name, at most kReplicas
   int64_t now_ms = 0;
   int64_t gather_from_ms = -1;  // when the time to gather (gather_ms) began; -1: it does not run
 };
@@ -103,7 +122,7 @@ struct GroupEvent {
     kStatus,
     kClosed,  // the connection is gone
     kTick,    // time passes; several times within each limit of the config
-    kDeath,   // the launcher knows that the process `status.name`, `status.incarnation` ended
+    kDeath,   // the launcher reports that the process `status.name`, `status.incarnation` has ended, or ends at once
   };
   Kind kind;
   int64_t now_ms = 0;       // time of a steady clock; never decreases
@@ -126,6 +145,8 @@ GroupStatus status_of(const GroupState& state, int64_t known);
 bool commit(GroupState& state, const ReplicaView& view);
 /// The beginning of the titles of all journals of groups.
 inline constexpr const char* kGroupTitle = "weft journal of replicas 1";
+/// The beginning of the titles of all journals of a job.
+std::string title_of_job(const std::string& job);
 /// The title of the journal of this state.
 std::string title_of(const GroupState& state);
 /// The number of replicas in such a title; 0: it has none.

@@ -30,6 +30,7 @@ MemberState member_of(const GroupClientOptions& o) {
   return {.name = o.name,
           .incarnation = o.incarnation > 0 ? o.incarnation : new_incarnation(),
           .facts = o.facts,
+          .replicas = o.replicas,
           .step = o.step,
           .state_view = o.state_view};
 }
@@ -68,6 +69,7 @@ struct GroupClient::Impl final : TalkUser {
     }
     if (message.has_failure()) drive({.kind = Kind::kStatus, .status = {.refused = message.failure().text()}});
     if (message.has_group()) {
+      if (message.group().ended()) code = Code::kAborted;  // another process of this replica has failed
       try {
         drive({.kind = Kind::kStatus, .status = status_of(message.group())});
       } catch (const Error& e) {
@@ -159,11 +161,11 @@ MemberState GroupClient::member() const {
   return impl_->m;
 }
 
-bool GroupClient::apply(Kind kind, int64_t view, MemberAction action, bool stop) {
+bool GroupClient::apply(Kind kind, int64_t view, MemberAction action, bool stop, int64_t note) {
   std::vector<MemberAction> actions;
   {
     MutexLock lock(impl_->talker.mutex());
-    actions = impl_->drive({.kind = kind, .view = view, .stop = stop});
+    actions = impl_->drive({.kind = kind, .view = view, .stop = stop, .note = note});
   }
   impl_->close_views();
   return std::ranges::count(actions, action) > 0;

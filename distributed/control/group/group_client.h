@@ -2,8 +2,9 @@
 // each 200 ms, and at each change, and reads the replies. The thread needs no lock that a computation holds. It
 // connects again and again: steps need no service, only the next view does.
 //
-// Errors are weft::Error: kFailedPrecondition if the service refuses this replica, kPermissionDenied with another
-// token, kDeadlineExceeded if a view or the service does not come within the timeout.
+// Errors are weft::Error: kFailedPrecondition if the service refuses this replica, kAborted if it does so because the
+// launcher has reported the end of this replica, kPermissionDenied with another token, kDeadlineExceeded if a view or
+// the service does not come within the timeout.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -22,6 +23,7 @@ struct GroupClientOptions {
   std::string name;                               // name of the replica
   int64_t incarnation = 0;                        // 0: from the clock of this host
   std::string facts = {};                         // values that are equal in all replicas: a line "name value" for each
+  int64_t replicas = 0;                           // of the mesh; 0: not compared with the service's number
   int64_t step = 0;                               // the first step that the state has not committed
   int64_t state_view = 0;                         // the view of the state, from its checkpoint; 0: the state is new
   std::chrono::milliseconds report_every{10000};  // a wait prints a line each of this time
@@ -43,7 +45,8 @@ class GroupClient {
   MemberState member() const;
   /// Passes an event of this kind, any but kStatus, to the member, and sends its status if that changes. Returns
   /// whether `action` is among the actions.
-  bool apply(MemberEvent::Kind kind, int64_t view, MemberAction action = MemberAction::kEnd, bool stop = false);
+  bool apply(MemberEvent::Kind kind, int64_t view, MemberAction action = MemberAction::kEnd, bool stop = false,
+             int64_t note = 0);
   /// Waits until `over`, or until the member has ended. Throws the refusal, and at the deadline. A replica that the
   /// service knows and that is no member may be a spare: it has no deadline, and the wait ends at `look`.
   MemberState await(const std::function<bool(const MemberState&)>& over, Deadline deadline,

@@ -7,14 +7,18 @@
 //   I4  without further faults all live replicas end, after one of them has committed all steps.
 //   I5  each part of the data is in one committed step: the history of the views gives the view of each committed step.
 //   I6  equal steps have equal bits: a state is the list of the views that committed its steps.
+//   I7  a process whose end was reported is in no later view, also if it lives on for a while.
 //
 // One event sends and receives a status. A status counts only for the view that it names, and does not change while
 // this view is the current one. So a late reception equals a late event. A cut lets a sum or an ack fail on one
-// process, or makes the service take a live process for gone.
-//   --bounds=R,S,C,U,B,T  only this set: replicas, steps, crashes, cuts, starts, restarts of the service
-//   --full                --bounds=3,2,1,2,1,1, which takes minutes
+// process, or makes the service take a live process for gone. A crash may be reported before the process ends, but not
+// after a restart of the service, which loses the report.
+//   --bounds=R,S,C,U,B,T,E  only this set: replicas, steps, crashes, cuts, starts, restarts of the service, and crashes
+//                           that are reported early
+//   --full                  --bounds=3,2,1,2,1,1,0, which takes minutes
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -31,19 +35,21 @@ namespace weft::control {
 namespace {
 
 struct Bounds {
-  int replicas, steps, crashes, cuts, starts, restarts;
+  int replicas, steps, crashes, cuts, starts, restarts, reports = 0;
 };
 
-std::vector<Bounds> g_sets = {{3, 2, 1, 0, 1, 1}, {2, 2, 1, 1, 1, 1}, {3, 2, 1, 1, 1, 0}};
+std::vector<Bounds> g_sets = {{3, 2, 1, 0, 1, 1, 1}, {2, 2, 1, 1, 1, 1, 1}, {3, 2, 1, 1, 1, 0, 0}};
 
 /// A wrong protocol, which a check must find.
-enum class Mutant { kNone, kNoAck, kForgetSums, kRetryAlthoughAllHave, kDropState };
+enum class Mutant { kNone, kNoAck, kForgetSums, kRetryAlthoughAllHave, kDropState, kForgetReports };
 
 struct SimulatedProcess {
   MemberState m;
   bool live = true;
-  bool had = false;     // it once had a state of the run
-  std::string history;  // the view of each committed step
+  bool reported = false;   // it lives, and its launcher has reported its end
+  bool cancelled = false;  // it is reported, and a view has begun without its latest steps
+  bool had = false;        // it once had a state of the run
+  std::string history;     // the view of each committed step
 };
 
 /// The part of a process in the collectives of a view.
@@ -72,6 +78,7 @@ enum class Move {
   kTell,
   kHear,
   kGone,
+  kReport,
   kCrash,
   kStart,
   kRestart,
@@ -86,6 +93,7 @@ constexpr const char* kMoves[] = {"has sums",
                                   "is heard",
                                   "hears the service",
                                   "is taken for dead",
+                                  "is reported dead",
                                   "crashes",
                                   "starts",
                                   "(the service restarts)",
@@ -117,9 +125,9 @@ class Explorer {
       level.swap(next);
     }
     const double seconds = 1e-9 * static_cast<double>(internal::now_ns() - begin_ns);
-    std::printf("%d,%d,%d,%d,%d,%d: %zu states, %lld transitions, %lld events deep, %.1f s\n", bounds_.replicas,
-                bounds_.steps, bounds_.crashes, bounds_.cuts, bounds_.starts, bounds_.restarts, seen_.size(),
-                static_cast<long long>(transitions_), static_cast<long long>(events_), seconds);
+    std::printf("%d,%d,%d,%d,%d,%d,%d: %zu states, %lld transitions, %lld events deep, %.1f s\n", bounds_.replicas,
+                bounds_.steps, bounds_.crashes, bounds_.cuts, bounds_.starts, bounds_.restarts, bounds_.reports,
+                seen_.size(), static_cast<long long>(transitions_), static_cast<long long>(events_), seconds);
     return problem_;
   }
 
@@ -136,10 +144,14 @@ class Explorer {
   // ---- the model ----
   static std::string name_of(size_t slot) { return std::string(1, static_cast<char>('a' + slot)); }
 
+  static constexpr int64_t kNever = int64_t{1} << 40;  // time does not pass; kGone and kGathered replace it
   GroupConfig config() const {
-    constexpr int64_t never = int64_t{1} << 40;  // time does not pass; kGone and kGathered replace it
-    return {
-        .replicas = bounds_.replicas, .silence_ms = never, .reconnect_ms = never, .restart_ms = never, .gather_ms = 1};
+    return {.replicas = bounds_.replicas,
+            .silence_ms = kNever,
+            .reconnect_ms = kNever,
+            .restart_ms = kNever,
+            .gather_ms = 1,
+            .ended_ms = kNever};
   }
 
   Node first() {
@@ -196,7 +208,8 @@ class Explorer {
     const int64_t computed_in = p.m.view.number;
     const MemberState before = p.m;
     for (MemberAction action : apply(p.m, event)) {
-      if (action == MemberAction::kEnd && !p.m.refused.empty() && !p.m.refused.starts_with("the run has ended"))
+      if (action == MemberAction::kEnd && !p.m.refused.empty() && !p.m.refused.starts_with("the run has ended") &&
+          !p.reported)
         fail(str_cat("I3: ", p.m.refused));
       if (action == MemberAction::kCommit) commit_step(n, i, computed_in);
       if (action == MemberAction::kEnterAck && mutant_ == Mutant::kNoAck)
@@ -220,6 +233,7 @@ class Explorer {
     std::string& own = n.processes[i].history;
     const size_t step = own.size();
     own += static_cast<char>('0' + view);
+    if (n.processes[i].cancelled) return;
     if (step == n.history.size()) {
       n.history += own.back();
     } else if (step > n.history.size() || n.history[step] != own.back()) {
@@ -237,19 +251,26 @@ class Explorer {
     const auto holds = [](const ReplicaStatus& s) {
       return s.stand == ReplicaStatus::Stand::kReports && s.state_view == s.view;
     };
+    const auto ended = n.group.ended.find(event.status.name);
+    const bool refused = ended != n.group.ended.end() && ended->second.incarnation == event.status.incarnation;
     for (const auto& [name, r] : n.group.replicas) {
-      const bool dies = event.kind == GroupEvent::Kind::kDeath && name == event.status.name;
-      const bool speaks = event.kind == GroupEvent::Kind::kStatus && name == event.status.name;
+      const bool dies = r.heard_ms < 0 || (event.kind == GroupEvent::Kind::kDeath && name == event.status.name);
+      const bool speaks = event.kind == GroupEvent::Kind::kStatus && name == event.status.name && !refused;
       if (speaks ? holds(event.status) : !r.gone && !dies && holds(r.status)) holders.push_back(name);
     }
     const GroupOutcome out = apply(n.group, event);
+    if (mutant_ == Mutant::kForgetReports) n.group.ended.clear();
     for (const ReplicaView& v : out.views) {
+      for (const ViewMember& m : v.members)
+        if (n.processes[process_of(n, m)].reported)
+          fail(str_cat("I7: view ", v.number, " has process ", m.name, ", whose end was reported"));
       if (mutant_ == Mutant::kRetryAlthoughAllHave) retry(n, holders);
       const int64_t start = n.group.view.start;
       n.views.push_back({.number = v.number, .start = start, .after = v.after});
       for (const ViewMember& m : v.members)
         for (const std::string& h : holders)
           if (m.heals && m.name == h) fail("I3: a member that has the state cannot take the start");
+      for (SimulatedProcess& p : n.processes) p.cancelled |= p.reported && holders.empty();
       if (start >= static_cast<int64_t>(n.history.size())) continue;
       if (!holders.empty()) fail(str_cat("I1: view ", v.number, " makes step ", start, " again, which is committed"));
       n.history.resize(static_cast<size_t>(start));
@@ -291,6 +312,7 @@ class Explorer {
       go(Move::kRestart, 0, true, [&](Node& to) {
         --to.left.restarts;
         to.group = {.config = config()};
+        for (SimulatedProcess& p : to.processes) p.live &= !p.reported;
         const ReplicaView& v = n.group.view;
         if (v.number != 0 && !commit(to.group, v)) fail("a view of the journal does not fit");
         restart(to.group, 0);
@@ -320,7 +342,8 @@ class Explorer {
     if (known && !record->second.gone && (!runs || cut))
       go(Move::kGone, i, runs, [&](Node& to) {
         to.left.cuts -= runs;
-        group_event(to, {.kind = GroupEvent::Kind::kDeath, .status = {.name = m.name, .incarnation = m.incarnation}});
+        to.group.replicas.at(m.name).heard_ms = -2 * kNever;
+        group_event(to, {.kind = GroupEvent::Kind::kTick});
       });
     if (m.stage == MemberStage::kEnded) return;
     if (!p.live) {
@@ -332,9 +355,15 @@ class Explorer {
         });
       return;
     }
-    if (n.left.crashes > 0)
-      go(Move::kCrash, i, true, [&](Node& to) {
-        --to.left.crashes;
+    if (n.left.crashes > 0 && n.left.reports > 0 && !p.reported)
+      go(Move::kReport, i, true, [&](Node& to) {
+        --to.left.crashes, --to.left.reports;
+        to.processes[i].reported = true;
+        group_event(to, {.kind = GroupEvent::Kind::kDeath, .status = {.name = m.name, .incarnation = m.incarnation}});
+      });
+    if (p.reported || n.left.crashes > 0)
+      go(Move::kCrash, i, !p.reported, [&](Node& to) {
+        to.left.crashes -= !p.reported;
         to.processes[i].live = false;
       });
     const bool failed = other_closed(n, i);
@@ -403,7 +432,7 @@ class Explorer {
   /// Whether each live process with a kept state has reported or joined, which takes less time than `gather_ms`.
   static bool all_kept_are_known(const Node& n) {
     for (const SimulatedProcess& p : n.processes) {
-      if (!p.live || p.m.state_view == 0 || p.m.stage == MemberStage::kEnded) continue;
+      if (!p.live || p.reported || p.m.state_view == 0 || p.m.stage == MemberStage::kEnded) continue;
       const auto r = n.group.replicas.find(p.m.name);
       if (r == n.group.replicas.end() || r->second.gone || r->second.status.stand == ReplicaStatus::Stand::kWorks)
         return false;
@@ -420,17 +449,24 @@ class Explorer {
       return true;
     });
     for (SimulatedProcess& p : n.processes) {
+      p.live &= !p.reported || p.m.stage != MemberStage::kEnded;
       if (p.live) continue;
+      p.reported = p.cancelled = false;
       p.m = {.name = p.m.name, .incarnation = p.m.incarnation};
       p.history.clear();
     }
+    std::erase_if(n.group.ended, [&](const auto& e) {
+      return std::ranges::none_of(n.processes, [&](const SimulatedProcess& p) {
+        return p.reported && p.m.name == e.first && p.m.incarnation == e.second.incarnation;
+      });
+    });
   }
 
   // ---- checks ----
   void check(const Node& n) {
     bool had = false, has = false;
     for (const SimulatedProcess& p : n.processes) {
-      if (!p.live) continue;
+      if (!p.live || p.reported) continue;
       had |= p.had;
       has |= p.m.state_view != 0;
       if (p.m.state_view != 0 &&
@@ -478,6 +514,7 @@ class Explorer {
       put(-1);
     };
     put(n.left.crashes), put(n.left.cuts), put(n.left.starts), put(n.left.restarts);
+    put(n.left.reports);
     put_view(n.group.view);
     for (const auto& [name, r] : n.group.replicas) {
       k += name;
@@ -487,7 +524,8 @@ class Explorer {
     put(-2), put(n.group.gather_from_ms);
     for (const SimulatedProcess& p : n.processes) {
       k += p.m.name;
-      put(p.live), put(p.had), put(p.m.incarnation), put(p.m.step), put(p.m.state_view), put(p.m.stage);
+      put(p.live), put(p.reported), put(p.cancelled), put(p.had), put(p.m.incarnation), put(p.m.step),
+          put(p.m.state_view), put(p.m.stage);
       put(p.m.sums), put(p.m.stop), put(p.m.finished), put_view(p.m.view);
       k += p.history, put(-3);
     }
@@ -527,6 +565,7 @@ TEST(GroupExplore, ForgottenSums) { expect_found(Mutant::kForgetSums, {3, 2, 1, 
 TEST(GroupExplore, RetryAlthoughAllHaveTheSums) {
   expect_found(Mutant::kRetryAlthoughAllHave, {3, 2, 1, 1, 0, 0}, "I1: ");
 }
+TEST(GroupExplore, ForgottenReports) { expect_found(Mutant::kForgetReports, {3, 2, 1, 0, 0, 0, 1}, "I7: "); }
 TEST(GroupExplore, DroppedState) { expect_found(Mutant::kDropState, {2, 2, 1, 1, 0, 0}, "I4: no process"); }
 
 }  // namespace
@@ -536,10 +575,10 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
     weft::control::Bounds b{3, 2, 1, 2, 1, 1};
-    const int given = std::sscanf(argv[i], "--bounds=%d,%d,%d,%d,%d,%d", &b.replicas, &b.steps, &b.crashes, &b.cuts,
-                                  &b.starts, &b.restarts);
-    if (given != 6 && std::strcmp(argv[i], "--full") != 0) {
-      std::fprintf(stderr, "group_explore_test: unknown flag %s; need --bounds=R,S,C,U,B,T or --full\n", argv[i]);
+    const int given = std::sscanf(argv[i], "--bounds=%d,%d,%d,%d,%d,%d,%d", &b.replicas, &b.steps, &b.crashes, &b.cuts,
+                                  &b.starts, &b.restarts, &b.reports);
+    if (given != 7 && std::strcmp(argv[i], "--full") != 0) {
+      std::fprintf(stderr, "group_explore_test: unknown flag %s; need --bounds=R,S,C,U,B,T,E or --full\n", argv[i]);
       return 2;
     }
     weft::control::g_sets = {b};

@@ -147,7 +147,11 @@ GroupConfig config_of(const GroupServerOptions& o) {
 struct GroupServer::Impl {
   explicit Impl(const GroupServerOptions& o)
       : logic(new GroupLogic(config_of(o))),
-        server({.address = o.address, .token = o.token, .journal = o.journal}, std::unique_ptr<ServiceLogic>(logic)) {}
+        server({.address = o.address,
+                .token = o.token,
+                .journal = o.journal,
+                .earlier = o.is_new ? title_of_job(o.job) : std::string()},
+               std::unique_ptr<ServiceLogic>(logic)) {}
 
   GroupLogic* const logic;  // the server owns it
   Server server;

@@ -19,6 +19,7 @@ struct GroupServerOptions {
   /// Path of the file with the views; "": none, so the members do not outlive a restart of the service.
   std::string journal = {};
   std::string job = "replicas";
+  bool is_new = false;       // a new run, which replaces a journal of an earlier run with the same `job`
   int64_t replicas = 1;      // the most members of a view; further replicas wait
   int64_t replicas_min = 1;  // the group waits for this number of replicas
 };

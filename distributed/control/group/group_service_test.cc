@@ -108,13 +108,42 @@ TEST(GroupService, ViewsAndTheEndOfTheRun) {
 TEST(GroupService, DeathsThatALauncherReports) {
   Replicas r(3);
   r.await(1);
-  EXPECT_TRUE(report_death_of_replica(r.options.address, "secret", "b", r.clients[1]->member().incarnation));
-  const std::string text = error_of([&] {
-    for (size_t i : {size_t{0}, size_t{2}})
-      r.clients[i]->await([](const MemberState& m) { return m.view.number == 2; }, soon());
-  });
-  EXPECT_EQ(text, "");
+  const int64_t incarnation = r.clients[1]->member().incarnation;
+  // Under load a report may wait for its answer for more than a second.
+  bool heard = false;
+  for (int i = 0; i < 30 && !heard; ++i) heard = report_death_of_replica(r.options.address, "secret", "b", incarnation);
+  EXPECT_TRUE(heard);
+  // The leader lives on, and sends its status.
+  try {
+    r.clients[1]->await([](const MemberState&) { return false; }, soon());
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kAborted);  // it follows from the failure of another process
+    expect_has(e.what(), "replica 'b' has ended, as its launcher has reported; need a new start of this replica");
+  }
+  r.clients[1].reset();
+  r.await(2);
+  EXPECT_EQ(r.server->status().view.members.size(), 2u);
+  GroupClientOptions later = r.member_options(1);
+  later.incarnation = incarnation + 1;
+  GroupClient again(later);
+  again.await([](const MemberState& m) { return m.accepted; }, soon());
   EXPECT_FALSE(report_death_of_replica("127.0.0.1:1", "secret", "b", 1));
+}
+
+TEST(GroupService, AMemberInDoubtGetsTheNoteOfTheStep) {
+  Replicas r(2);
+  r.await(1);
+  GroupClient &a = *r.clients[0], &b = *r.clients[1];
+  a.apply(Kind::kSums, 1, MemberAction::kEnterAck, false, 143);
+  b.apply(Kind::kSums, 1, MemberAction::kEnterAck, false, 0);
+  EXPECT_TRUE(a.apply(Kind::kAckComplete, 1, MemberAction::kCommit, false, 143));
+  a.apply(Kind::kFinished, 1);
+  b.apply(Kind::kAckFailed, 1);
+  for (GroupClient* c : {&a, &b}) {
+    const MemberState m = c->await([](const MemberState&) { return false; }, soon());
+    EXPECT_EQ(str_cat(m.step, " ", m.group_note), "1 143");
+  }
 }
 
 TEST(GroupService, ValuesOfAllMembers) {
@@ -163,6 +192,9 @@ TEST(GroupService, Refusals) {
   wrong = r.member_options(2);
   wrong.facts = "seed 8";
   expect_has(refusal(wrong), "replica 'c' has 'seed 8' and the group has ''; need equal values");
+  wrong = r.member_options(2);
+  wrong.replicas = 3;
+  expect_has(refusal(wrong), "replica 'c' has a mesh of 3 replicas, and the service of replicas has 2; need equal");
   JobServer job({.token = "secret", .size = 1});
   wrong = r.member_options(2);
   wrong.address = job.address();
@@ -174,7 +206,7 @@ TEST(GroupService, Refusals) {
   expect_has(error_of([&] { GroupClient c(wrong); }), "got the name ''; need 1 to 256 bytes");
   GroupClient nobody({.address = "127.0.0.1:1", .token = "secret", .name = "c"});
   expect_has(error_of([&] { nobody.await(never, std::chrono::steady_clock::now() + std::chrono::milliseconds(100)); }),
-             "replica 'c' has waited 0 s for the service of replicas, which does not answer at 127.0.0.1:1");
+             " s for the service of replicas, which does not answer at 127.0.0.1:1");
   EXPECT_EQ(r.server->status().view.number, 1);
 }
 
@@ -190,8 +222,16 @@ TEST(GroupService, IdentityFromTheEnvironment) {
   const ReplicaIdentity id = replica_identity().value();
   EXPECT_EQ(str_cat(id.name, " ", id.address, " ", id.token, " ", id.incarnation), "a 10.0.0.1:29600 secret 12");
   EXPECT_EQ(std::getenv("REPLICAS_TOKEN"), nullptr);
-  ::setenv(kIncarnationVariable, "12a", 1);
-  expect_has(error_of([] { replica_identity(); }), "got REPLICA_INCARNATION 12a; need a number above 0");
+  for (const char* bad : {"12a", "0", "-3", "4611686018427387905", "99999999999999999999"}) {
+    ::setenv(kIncarnationVariable, bad, 1);
+    expect_has(error_of([] { replica_identity(); }),
+               str_cat("got REPLICA_INCARNATION ", bad, "; need a number from 1 to 4611686018427387904"));
+  }
+  for (const char* bad : {"10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:95136", ":29600"}) {
+    ::setenv("REPLICAS", bad, 1);
+    expect_has(error_of([] { replica_identity(); }),
+               str_cat("replica: REPLICAS: got address '", bad, "'; need host:port, with a port from 1 to 65535"));
+  }
   for (const char* name : {"REPLICA", "REPLICAS", "REPLICA_GROUP_ID", kIncarnationVariable}) ::unsetenv(name);
 }
 

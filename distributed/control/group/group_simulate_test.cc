@@ -1,7 +1,8 @@
 // Runs the shipped logic of service and leaders in virtual time, with up to 8 replicas. A seed gives a schedule of
 // faults. Messages are lost, repeated, late and out of order. Connections break. Processes crash, stop, are cut off,
-// leave, and start again, many at once, and some are spares. The service restarts from its journal. Checks I1 to I6
-// (group_explore_test.cc), and that all live replicas commit all steps and end in bounded time.
+// leave, and start again, many at once, and some are spares. A crash may be reported before the process ends. The
+// service restarts from its journal. Checks I1 to I7 (group_explore_test.cc), and that all live replicas commit all
+// steps and end in bounded time.
 //   --schedules=N  number of schedules (20000; 2000 under sanitizers)    --seed=S  the first seed
 //   --only         runs this seed alone, and prints its events
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ struct GroupFaults {
 
 struct GroupCounts {
   std::atomic<int64_t> steps{0}, retries{0}, doubts{0}, heals{0}, failed_heals{0}, views{0}, fenced{0}, messages{0},
-      crashes{0}, restarts{0}, begun_again{0}, longest_ms{0};
+      crashes{0}, lived_on{0}, restarts{0}, begun_again{0}, longest_ms{0};
 };
 
 uint64_t mixed(uint64_t a, uint64_t b) {
@@ -118,6 +119,7 @@ class GroupSimulation {
     uint64_t connection = 0;
     int64_t paused_until = 0;
     bool drops_out = false;  // it leaves for ever
+    bool lives_on = false;   // its end was reported, and follows soon
   };
 
   /// The collectives of a view.
@@ -173,6 +175,7 @@ class GroupSimulation {
   void service_event(GroupEvent e) {
     if (!service_) return;
     e.now_ms = now_;
+    if (e.kind == GroupEvent::Kind::kDeath) reported_.insert({e.status.name, e.status.incarnation});
     const bool held = has_holder(e);
     GroupOutcome out = apply(*service_, e);
     for (const ReplicaView& v : out.views) new_view(v, held);
@@ -194,7 +197,8 @@ class GroupSimulation {
     };
     for (const auto& [name, r] : service_->replicas)
       if (!r.gone && holds(r.status) && !(e.kind == GroupEvent::Kind::kDeath && e.status.name == name)) return true;
-    return e.kind == GroupEvent::Kind::kStatus && holds(e.status) && e.status.view == service_->view.number;
+    return e.kind == GroupEvent::Kind::kStatus && holds(e.status) && e.status.view == service_->view.number &&
+           !reported_.count({e.status.name, e.status.incarnation});
   }
 
   void new_view(const ReplicaView& v, bool held) {
@@ -205,11 +209,14 @@ class GroupSimulation {
     std::string members;
     for (const ViewMember& m : v.members) members += str_cat(" ", m.name, ".", m.incarnation, m.heals ? " heals" : "");
     print(str_cat("view ", v.number, " starts at ", v.start, ":", members));
+    for (const ViewMember& m : v.members)
+      if (reported_.count({m.name, m.incarnation}))
+        fail(str_cat("I7: view ", v.number, " has process ", m.name, ".", m.incarnation, ", whose end was reported"));
     if (held) held_.insert(v.number);
     ended_ |= v.ended && v.start == steps_;
     for (const auto& [id, committed] : committed_) check_fork(v, id.first, id.second);
     for (const auto& r : replicas_)
-      if (!r->dead && r->m.step > v.start && r->m.state_view >= v.after && faults_.pauses == 0)
+      if (!r->dead && !r->lives_on && r->m.step > v.start && r->m.state_view >= v.after && faults_.pauses == 0)
         fail(str_cat("I1: steps of ", name_of(*r), ", which lives, are cancelled"));
     counts_.begun_again += !held && v.number > 1;
   }
@@ -225,6 +232,7 @@ class GroupSimulation {
     print("the service crashes");
     counts_.restarts++;
     service_.reset();
+    reported_.clear();  // the service forgets them
     ++service_starts_;
     for (size_t i = 0; i < replicas_.size(); ++i) lose_connection(i);
     at(now_ + 50 + below(3000), [this] {
@@ -299,15 +307,19 @@ class GroupSimulation {
   }
 
   void crash(size_t i) {
-    if (i >= replicas_.size() || replicas_[i]->dead) return;
+    if (i >= replicas_.size() || replicas_[i]->dead || replicas_[i]->lives_on) return;
     Replica& r = *replicas_[i];
     print(str_cat(name_of(r), " crashes"));
     counts_.crashes++;
-    if (below(2))
+    const bool is_reported = below(2), lives_on = is_reported && below(2);
+    if (is_reported)
       at(now_ + below(5),
          [this, status = status_of(r.m)] { service_event({.kind = GroupEvent::Kind::kDeath, .status = status}); });
-    end(i);
     again(r);
+    if (!lives_on) return end(i);
+    r.lives_on = true;
+    counts_.lived_on++;
+    at(now_ + below(1000), [this, i] { end(i); });
   }
 
   /// The launcher starts a new process of a replica.
@@ -387,6 +399,7 @@ class GroupSimulation {
       case MemberAction::kEnd:
         print(str_cat(name_of(r), " ends ", r.m.refused));
         if (!r.m.refused.empty() && r.m.refused.find("was started again") == std::string::npos &&
+            r.m.refused.find("has ended, as its launcher") == std::string::npos &&
             !r.m.refused.starts_with("the run has ended"))
           fail(r.m.refused);
         at(now_ + 20, [this, i] { end(i); });
@@ -516,6 +529,7 @@ class GroupSimulation {
   std::map<int64_t, Groups> groups_;
   std::map<std::pair<int64_t, int64_t>, Committed> committed_;  // the keys are view and step
   std::set<int64_t> held_;                                      // views that were made of members with the state
+  std::set<std::pair<std::string, int64_t>> reported_;          // processes whose end the service has heard
   ModelState checkpoint_;
   bool replaced_ = false, ended_ = false;
   std::string problem_;
@@ -538,14 +552,16 @@ TEST(GroupSimulate, Schedules) {
   for (std::thread& t : threads) t.join();
   const auto n = [](const std::atomic<int64_t>& v) { return static_cast<long long>(v); };
   std::printf(
-      "%lld schedules, %lld messages, %lld crashes, %lld restarts of the service: %lld views, %lld steps committed, "
+      "%lld schedules, %lld messages, %lld crashes (%lld reported early), %lld restarts of the service: %lld views, "
+      "%lld steps committed, "
       "%lld of them by a view, %lld retries, %lld heals, %lld failed heals, %lld fenced, %lld begun again; the longest "
       "took %.1f s\n",
-      static_cast<long long>(g_schedules), n(counts.messages), n(counts.crashes), n(counts.restarts), n(counts.views),
-      n(counts.steps), n(counts.doubts), n(counts.retries), n(counts.heals), n(counts.failed_heals), n(counts.fenced),
-      n(counts.begun_again), 1e-3 * static_cast<double>(counts.longest_ms));
+      static_cast<long long>(g_schedules), n(counts.messages), n(counts.crashes), n(counts.lived_on),
+      n(counts.restarts), n(counts.views), n(counts.steps), n(counts.doubts), n(counts.retries), n(counts.heals),
+      n(counts.failed_heals), n(counts.fenced), n(counts.begun_again), 1e-3 * static_cast<double>(counts.longest_ms));
   if (g_schedules >= 1000) {  // each path was taken
-    for (const auto* c : {&counts.doubts, &counts.retries, &counts.heals, &counts.failed_heals, &counts.fenced})
+    for (const auto* c :
+         {&counts.doubts, &counts.retries, &counts.heals, &counts.failed_heals, &counts.fenced, &counts.lived_on})
       EXPECT_GT(n(*c), 0);
   }
 }

@@ -101,6 +101,64 @@ TEST(Group, StartOfTheNextView) {
   }
 }
 
+TEST(Group, AReportedEndStays) {
+  Group g = three();
+  const auto report_end = [&](const char* name, int64_t incarnation) {
+    apply(g.state,
+          {.kind = GroupEvent::Kind::kDeath, .now_ms = g.now, .status = {.name = name, .incarnation = incarnation}});
+  };
+  report_end("c", 1);
+  EXPECT_EQ(g.send("c", Stand::kWorks, {.view = 1}).refused,
+            "replica 'c' has ended, as its launcher has reported; need a new start of this replica");
+  EXPECT_TRUE(g.report("c", 4, true).ended);
+  for (const char* name : {"a", "b"}) g.report(name, 4, true);
+  EXPECT_EQ(g.text(), "2 from 5: a b");
+  EXPECT_FALSE(g.state.replicas.contains("c"));
+  EXPECT_TRUE(g.join("c").ended);
+  EXPECT_EQ(g.join("c").incarnation, 0);  // it may not take a later one
+  EXPECT_FALSE(status_of(g.state, 2).stop_wanted);
+  g.pass(59000, {"a", "b", "c"});
+  EXPECT_TRUE(g.join("c").ended);  // each status renews the memory
+  EXPECT_EQ(g.join("c", {.incarnation = 2}).refused, "");
+  EXPECT_TRUE(status_of(g.state, 2).stop_wanted);
+  report_end("c", 1);  // again, and too late
+  EXPECT_FALSE(g.state.replicas.at("c").gone);
+  EXPECT_EQ(g.join("c").incarnation, 2);
+  for (const char* name : {"a", "b"}) g.report(name, 7, false);
+  EXPECT_EQ(g.text(), "3 from 7: a b c+");
+  // An end that is reported before the first status.
+  report_end("d", 5);
+  EXPECT_TRUE(g.join("d", {.incarnation = 5}).ended);
+  EXPECT_EQ(g.join("d", {.incarnation = 4}).incarnation, 5);  // the clock of its host is behind
+  EXPECT_EQ(g.join("d", {.incarnation = 6}).refused, "");
+  // Nothing piles up.
+  g.pass(61000, {"a", "b"});
+  EXPECT_TRUE(g.state.ended.empty());
+  for (size_t i = 0; i < kReplicas + 10; ++i) report_end(str_cat("job", i).c_str(), 1);
+  EXPECT_EQ(g.state.ended.size(), kReplicas);
+  report_end("", 1);
+  report_end("e", -1);
+  EXPECT_EQ(g.state.ended.size(), kReplicas);
+}
+
+TEST(Group, TheViewThatCommitsAStepHasItsNote) {
+  Group g = three();
+  const auto report = [&](const char* name, int64_t step, bool sums, int64_t note) {
+    const int64_t view = g.state.view.number;
+    g.send(name, Stand::kReports, {.view = view, .state_view = view, .step = step, .sums = sums, .note = note});
+  };
+  report("a", 5, false, 143);  // the ack of step 4 is complete
+  report("b", 4, true, 0);
+  report("c", 4, true, 2);
+  EXPECT_EQ(g.state.view.note, 143);
+  EXPECT_EQ(view_of(record_of(g.state.view), {}).note, 143);
+  for (const char* name : {"a", "b", "c"}) report(name, 5, false, 0);
+  EXPECT_EQ(g.state.view.note, 0);
+  const std::string damaged =
+      "the service of replicas got a damaged status of replica 'a'; need equal versions of Weft";
+  EXPECT_EQ(g.send("a", Stand::kReports, {.view = 3, .state_view = 3, .step = 6, .note = -1}).refused, damaged);
+}
+
 TEST(Group, JoinersFollowTheMembersAndHeal) {
   Group g = three();
   g.report("a", 4, false);
@@ -261,7 +319,10 @@ TEST(Group, Refusals) {
   EXPECT_EQ(g.join("d", {.facts = "seed 8"}).refused,
             "replica 'd' has 'seed 8' and the group has ''; need equal values: start all replicas with the same "
             "binary, flags and environment");
-  EXPECT_EQ(g.join("b", {.incarnation = 2}).refused, "");
+  EXPECT_EQ(g.join("d", {.replicas = 4}).refused,
+            "replica 'd' has a mesh of 4 replicas, and the service of replicas has 3; need equal numbers in --mesh and "
+            "in --replicas of launch --serve");
+  EXPECT_EQ(g.join("b", {.incarnation = 2, .replicas = 3}).refused, "");
   EXPECT_EQ(g.send("b", Stand::kWorks, {.view = 1}).refused,
             "replica 'b' was started again; need one process for each replica");
   EXPECT_EQ(g.send("a", Stand::kWorks, {.incarnation = -1}).refused,
@@ -288,6 +349,7 @@ TEST(Views, Problems) {
             "view 2 has no member that has the state; need one that does not heal");
   EXPECT_EQ(problem({2, 5, 2, {{"a", 1}}}), "view 2 has the state of view 2; need an earlier view");
   EXPECT_EQ(problem({2, -1, 1, {{"a", 1}}}), "view 2 has start -1; need 0 to 1125899906842624");
+  EXPECT_EQ(problem({2, 5, 1, {{"a", 1}}, "", false, -1}), "view 2 has note -1; need 0 to 2147483647");
   const ReplicaView later{4, 50, 3, {{"a", 3}, {"b", 1, true}}};
   EXPECT_EQ(problem_of(later, {5, 40, 4, {{"a", 3}}}),
             "view 5 has start 40 after view 4 and member 'a', which was at step 50 in view 4; need a later start in "
@@ -337,6 +399,32 @@ TEST(Member, LeavesAfterTheStep) {
   EXPECT_EQ(actions({.kind = Kind::kAckComplete, .view = 1, .stop = true}),
             (std::vector{Action::kCommit, Action::kCloseGroups, Action::kReport, Action::kEnd}));
   EXPECT_EQ(status_of(m).stand, Stand::kLeaves);
+}
+
+TEST(Member, KnowsTheNoteOfACommittedStep) {
+  using Kind = MemberEvent::Kind;
+  const auto view = [](int64_t number, int64_t start, bool ended, int64_t note) {
+    return MemberEvent{.kind = Kind::kStatus,
+                       .status = {.number = number, .view = {number, start, 0, {{"a", 1}}, "", ended, note}}};
+  };
+  MemberState m{.name = "a"};
+  apply(m, view(1, 0, false, 0));
+  apply(m, {.kind = Kind::kSums, .view = 1, .note = 2});
+  EXPECT_EQ(m.group_note, 0);
+  MemberState doubts = m, repeats = m, late = m;
+  apply(m, {.kind = Kind::kAckComplete, .view = 1, .note = 143});
+  EXPECT_EQ(m.group_note, 143);
+  apply(m, {.kind = Kind::kFailed, .view = 1});
+  EXPECT_EQ(status_of(m).note, 143);
+  apply(doubts, {.kind = Kind::kAckFailed, .view = 1});
+  EXPECT_EQ(status_of(doubts).note, 2);
+  repeats = doubts;
+  apply(doubts, view(2, 1, false, 143));
+  EXPECT_EQ(str_cat(doubts.step, " ", doubts.group_note), "1 143");
+  apply(repeats, view(2, 0, false, 143));  // the step is not committed
+  EXPECT_EQ(str_cat(repeats.step, " ", repeats.group_note), "0 0");
+  apply(late, {.kind = Kind::kStatus, .status = {.number = 2, .view = {2, 1, 0, {{"b", 1}}, "", true, 143}}});
+  EXPECT_EQ(str_cat(late.step, " ", late.group_note), "0 143");  // the others have ended the run
 }
 
 TEST(Member, WaitsForTheEndOfTheRun) {

@@ -37,6 +37,7 @@ class MemberTransition {
         if (e.kind == Kind::kFailed) return fail();
         if (e.kind != Kind::kHealed) return;
         m_.step = m_.view.start;
+        m_.note = m_.group_note = 0;  // the state is of others
         m_.state_view = m_.view.number;
         m_.stage = MemberStage::kComputing;
         return;
@@ -45,12 +46,13 @@ class MemberTransition {
         if (e.kind == Kind::kFinished) return finish();
         if (e.kind != Kind::kSums) return;
         m_.sums = true;
+        m_.note = e.note;
         m_.stage = MemberStage::kAck;
         return act(MemberAction::kEnterAck);
       case MemberStage::kAck:
         if (e.kind == Kind::kAckFailed) return fail();
         if (e.kind != Kind::kAckComplete) return;
-        commit();
+        commit(e.note);
         m_.stage = MemberStage::kComputing;
         if (e.stop) fail();
         return;
@@ -59,10 +61,11 @@ class MemberTransition {
     }
   }
 
-  void commit() {
+  void commit(int64_t note) {
     act(MemberAction::kCommit);
     ++m_.step;
     m_.sums = false;
+    m_.note = m_.group_note = note;
   }
 
   /// Ends its part in the view.
@@ -118,12 +121,16 @@ class MemberTransition {
     m_.finished = false;
     const ViewMember* self = find(view, m_.name, m_.incarnation);
     if (self && !self->heals && m_.sums && m_.step + 1 == view.start) {
-      commit();
+      commit(view.note);
     } else {
       act(MemberAction::kRetry);
       m_.sums = false;
+      m_.note = m_.group_note;
     }
-    if (view.ended && !is_new) return end();
+    if (view.ended && !is_new) {
+      m_.note = m_.group_note = view.note;  // also if this process has not made the last step
+      return end();
+    }
     if (!self || view.ended) {
       m_.stage = MemberStage::kJoining;
       return report();
@@ -155,13 +162,14 @@ ReplicaStatus status_of(const MemberState& m) {
   using Stand = ReplicaStatus::Stand;
   ReplicaStatus s{.name = m.name, .incarnation = m.incarnation, .view = m.view.number};
   if (m.stage == MemberStage::kEnded) s.stand = Stand::kLeaves;
-  if (m.stage == MemberStage::kJoining) s.stand = Stand::kJoins, s.facts = m.facts;
+  if (m.stage == MemberStage::kJoining) s.stand = Stand::kJoins, s.facts = m.facts, s.replicas = m.replicas;
   if (m.stage == MemberStage::kReported) s.stand = Stand::kReports;
   if (s.stand == Stand::kWorks || s.stand == Stand::kLeaves) return s;
   s.state_view = m.state_view;
   s.step = m.step;
   s.sums = m.sums;
   s.finished = m.finished;
+  if (s.stand == Stand::kReports) s.note = m.note;
   return s;
 }
 

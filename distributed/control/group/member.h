@@ -30,12 +30,15 @@ struct MemberState {
   std::string name;
   int64_t incarnation = 1;  // rises with each start of the replica; before `accepted`, a later one may replace it
   std::string facts;
+  int64_t replicas = 0;    // of its mesh; 0: not compared with the service's number
   int64_t step = 0;        // the first step that is not committed; at first the step of the checkpoint
   int64_t state_view = 0;  // the view of the state, which a checkpoint stores; 0: the state is new
   ReplicaView view = {};
   MemberStage stage = MemberStage::kJoining;
-  bool sums = false;  // it has all sums of the step
-  bool stop = false;  // the stop bit for the next ack
+  bool sums = false;       // it has all sums of the step
+  bool stop = false;       // the stop bit for the next ack
+  int64_t note = 0;        // of the step, if it has its sums; else group_note
+  int64_t group_note = 0;  // the largest note of the members in the latest step that this process has committed
   bool leaves = false;
   bool finished = false;     // the last step is committed: it waits for the end of the run
   bool accepted = false;     // the service has accepted its incarnation
@@ -44,10 +47,10 @@ struct MemberState {
 
 struct MemberEvent {
   enum class Kind {
-    kSums,         // all ranks of the replica have all sums of the step
+    kSums,         // all ranks of the replica have all sums of the step; `note` is the note of the replica
     kFailed,       // forming, healing or a sum failed
     kFinished,     // the last step is committed
-    kAckComplete,  // `stop` is the maximum of the stop bits
+    kAckComplete,  // `stop` and `note` are the maxima of the members
     kAckFailed,
     kHealed,  // the state is the state at the start of the view
     kStatus,  // the status of the group has arrived
@@ -56,6 +59,7 @@ struct MemberEvent {
   Kind kind;
   int64_t view = 0;  // the view of the first six kinds
   bool stop = false;
+  int64_t note = 0;
   GroupStatus status = {};
 };
 

@@ -13,6 +13,8 @@ ReplicaReport message_of(const ReplicaStatus& s) {
   m.set_sums(s.sums);
   m.set_finished(s.finished);
   m.set_facts(s.facts);
+  m.set_note(s.note);
+  m.set_replicas(s.replicas);
   return m;
 }
 
@@ -27,7 +29,9 @@ ReplicaStatus status_of(const ReplicaReport& m) {
           .step = m.step(),
           .sums = m.sums(),
           .finished = m.finished(),
-          .facts = m.facts()};
+          .note = m.note(),
+          .facts = m.facts(),
+          .replicas = m.replicas()};
 }
 
 GroupReply message_of(const GroupStatus& g) {
@@ -38,6 +42,7 @@ GroupReply message_of(const GroupStatus& g) {
   m.set_stop_wanted(g.stop_wanted);
   m.set_refused(g.refused);
   m.set_incarnation(g.incarnation);
+  m.set_ended(g.ended);
   return m;
 }
 
@@ -47,7 +52,8 @@ GroupStatus status_of(const GroupReply& m) {
           .report_wanted = m.report_wanted(),
           .stop_wanted = m.stop_wanted(),
           .refused = m.refused(),
-          .incarnation = m.incarnation()};
+          .incarnation = m.incarnation(),
+          .ended = m.ended()};
 }
 
 }  // namespace weft::control

@@ -1,10 +1,11 @@
 #include "distributed/control/group/replica_identity.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 
+#include "distributed/control/address.h"
+#include "distributed/control/group/view.h"
 #include "distributed/control/service/token.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
@@ -33,14 +34,14 @@ std::optional<ReplicaIdentity> replica_identity() {
   const std::string name = own.empty() ? variable("REPLICA_GROUP_ID") : own;
   WEFT_CHECK(!name.empty(), "replica: REPLICAS is ", one_line(address, 100),
              ", and REPLICA is not set; need the name of this replica in REPLICA, such as a");
-  WEFT_CHECK(address.find(':') != address.npos, "replica: got REPLICAS ", one_line(address, 100), "; need host:port");
+  (void)parse_address(address, "replica: REPLICAS");
   const std::string incarnation = variable(kIncarnationVariable);
   ReplicaIdentity id{name, address, token()};
-  const char* const end = incarnation.data() + incarnation.size();
-  const auto read = std::from_chars(incarnation.data(), end, id.incarnation);
-  WEFT_CHECK(incarnation.empty() || (read.ec == std::errc() && read.ptr == end && id.incarnation > 0), "replica: got ",
-             kIncarnationVariable, " ", one_line(incarnation, 40),
-             "; need a number above 0 that rises with each start");
+  if (incarnation.empty()) return id;
+  const std::optional<int64_t> number = whole_number(incarnation, 1, kMostIncarnation);
+  WEFT_CHECK(number, "replica: got ", kIncarnationVariable, " ", one_line(incarnation, 40),
+             "; need a number from 1 to ", kMostIncarnation, " that rises with each start");
+  id.incarnation = *number;
   return id;
 }
 

@@ -55,6 +55,7 @@ std::string problem_of(const ReplicaView& before, const ReplicaView& view) {
     return str_cat(place, "the state of view ", view.after, "; need an earlier view");
   if (view.facts.size() > kReplicaFactsBytes)
     return str_cat(place, "facts of ", view.facts.size(), " bytes; need at most ", kReplicaFactsBytes);
+  if (view.note < 0 || view.note > kMostNote) return str_cat(place, "note ", view.note, "; need 0 to ", kMostNote);
   const std::string members = problem_of_members(before, view);
   return members.empty() ? "" : place + members;
 }

@@ -25,6 +25,7 @@ struct ReplicaView {
   std::vector<ViewMember> members = {};
   std::string facts = {};  // values that are equal in all replicas: a line "name value" for each
   bool ended = false;      // the run ended at `start`: the view has no steps
+  int64_t note = 0;        // the largest note of the members that reported: of a step that the view commits
 
   bool operator==(const ReplicaView&) const = default;
 };
@@ -37,10 +38,11 @@ template <class V>
 void fields(V& v, ReplicaView& view) {
   v("number", view.number), v("start", view.start), v("after", view.after), v("members", view.members);
   v("facts", view.facts), v("ended", view.ended, {.in = io::In::kIfSet});
+  v("note", view.note, {.in = io::In::kIfSet});
 }
 
 /// Limits of numbers, lists and texts of a view. kMostSteps steps of kReplicas members have fewer than 2^63 parts.
-inline constexpr int64_t kMostSteps = int64_t{1} << 50, kMostIncarnation = int64_t{1} << 62;
+inline constexpr int64_t kMostSteps = int64_t{1} << 50, kMostIncarnation = int64_t{1} << 62, kMostNote = 0x7fffffff;
 inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000;
 
 /// The member that is this process; null if the view has none.

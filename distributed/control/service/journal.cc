@@ -65,16 +65,25 @@ bool is_incomplete(const std::string& file, size_t at) {
   return read_size(file, at, size) && file.size() - at - kHead <= size;
 }
 
+/// Reports the bytes after the end of the last complete record, if there are any.
+void report_incomplete(const std::string& path, const std::string& file, size_t end, const std::string& what) {
+  if (end == file.size()) return;
+  internal::warn(str_cat("the journal ", one_line(path), " ends in ", what, ", which is incomplete: its ",
+                         file.size() - end, " bytes are left out"));
+}
+
 /// Commits the records from `at` on. Returns the end of the last complete record.
 size_t commit_records(const std::string& path, const std::string& file, size_t at, const Journal::Commit& commit) {
   std::string bytes;
-  for (size_t begin = at; next_record(file, at, bytes); begin = at) {
+  int64_t number = 1;
+  for (size_t begin = at; next_record(file, at, bytes); begin = at, ++number) {
     const std::string problem = commit(bytes);
     WEFT_CHECK_AS(kDataLoss, problem.empty(), "the journal ", one_line(path),
                   " has a record that does not fit, at byte ", begin, ": ", problem);
   }
   WEFT_CHECK_AS(kDataLoss, is_incomplete(file, at), "the journal ", one_line(path), " is damaged at byte ", at,
                 "; need the file that the service wrote");
+  report_incomplete(path, file, at, str_cat("record ", number));
   return at;
 }
 
@@ -90,17 +99,24 @@ std::string read_journal(const std::string& path, const Journal::Commit& commit)
   return title;
 }
 
-Journal::Journal(const std::string& path, const std::string& title, const Commit& commit, bool keeps_history)
+Journal::Journal(const std::string& path, const std::string& title, const Commit& commit, bool keeps_history,
+                 const std::string& earlier)
     : path_(path), title_(title), keeps_history_(keeps_history) {
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   WEFT_CHECK_AS(kUnavailable, fd_ >= 0, "the journal ", one_line(path), " cannot be opened: ", std::strerror(errno));
   try {
+    struct stat s {};
+    WEFT_CHECK_AS(kDataLoss, ::fstat(fd_, &s) == 0 && S_ISREG(s.st_mode), "the journal ", one_line(path),
+                  " is no regular file; need another path");
     WEFT_CHECK_AS(kFailedPrecondition, ::flock(fd_, LOCK_EX | LOCK_NB) == 0, "the journal ", one_line(path),
                   " is in use by another coordination service; need one file for each");
     const std::string file = io::read_file(path);
     size_t at = 0;
     std::string bytes;
-    if (next_record(file, at, bytes)) {
+    const bool has_title = next_record(file, at, bytes);
+    if (has_title && !earlier.empty() && bytes.starts_with(earlier)) {
+      at = 0;
+    } else if (has_title) {
       WEFT_CHECK_AS(kFailedPrecondition, bytes == title, "the journal ", one_line(path), " is '", one_line(bytes, 300),
                     "'; need '", one_line(title, 300), "'");
       const size_t begin = at;
@@ -110,6 +126,7 @@ Journal::Journal(const std::string& path, const std::string& title, const Commit
       // A journal of this run may lack the end of its title. Another file is left as it is.
       WEFT_CHECK_AS(kDataLoss, framed(title).starts_with(file), "the journal ", one_line(path),
                     " is no journal of a coordination service; need another path");
+      report_incomplete(path, file, 0, "its title");
     }
     WEFT_CHECK_AS(kUnavailable, ::ftruncate(fd_, static_cast<off_t>(at)) == 0 && ::lseek(fd_, 0, SEEK_END) >= 0,
                   "the journal ", one_line(path), " cannot be written: ", std::strerror(errno));

@@ -16,9 +16,11 @@ class Journal {
   using Commit = std::function<std::string(const std::string& record)>;
 
   /// Opens or creates the file with this title, which names the run, and commits its records. Removes an incomplete
-  /// last record. Throws if the file is in use, has another title, or is damaged before its last record.
-  /// `keeps_history`: if a write fails, the file keeps its records; otherwise it becomes empty.
-  Journal(const std::string& path, const std::string& title, const Commit& commit, bool keeps_history = false);
+  /// last record with a warning: its writer was killed. Throws if the file is in use, has another title, or is damaged
+  /// before its last record. `keeps_history`: if a write fails, the file keeps its records; otherwise it becomes empty.
+  /// `earlier`: for a new run. A file whose title begins with this text is of an earlier run, and is replaced.
+  Journal(const std::string& path, const std::string& title, const Commit& commit, bool keeps_history = false,
+          const std::string& earlier = {});
   ~Journal();
   Journal(const Journal&) = delete;
 
@@ -41,9 +43,9 @@ class Journal {
   int64_t size_ = 0, next_size_ = int64_t{16} << 20;
 };
 
-/// Commits the records of a journal, which its service may be writing: an incomplete last record is left out. Returns
-/// the title. Changes nothing. Throws DataLoss, naming the file, if it is no journal, or damaged before its last
-/// record.
+/// Commits the records of a journal, which its service may be writing: an incomplete last record is left out with a
+/// warning. Returns the title. Changes nothing. Throws DataLoss, naming the file, if it is no journal, or damaged
+/// before its last record.
 std::string read_journal(const std::string& path, const Journal::Commit& commit);
 
 }  // namespace weft::control

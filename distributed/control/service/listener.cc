@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "distributed/control/address.h"
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
@@ -45,14 +46,11 @@ int listen_on(const addrinfo& a) {
 }  // namespace
 
 Listener::Listener(const std::string& address, size_t most_open) : most_open_(most_open) {
-  const size_t colon = address.rfind(':');
-  WEFT_CHECK(colon != address.npos, "coordination service: address '", one_line(address, 100), "'; need host:port");
-  std::string host = address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  const auto [host, port] = parse_address(address, "coordination service", /*listens=*/true);
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  const int bad = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  const int bad = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
   std::string reason = bad ? ::gai_strerror(bad) : "";
   // The IPv6 address of all interfaces also accepts IPv4.
   for (const int family : {host.empty() ? AF_INET6 : AF_UNSPEC, AF_UNSPEC})

@@ -66,7 +66,7 @@ struct Server::Impl {
     if (!o.journal.empty()) {
       journal = std::make_unique<Journal>(
           o.journal, logic->title(), [this](const std::string& record) { return logic->commit(record); },
-          logic->keeps_history());
+          logic->keeps_history(), o.earlier);
       if (journal->continued()) logic->restart(0);
     }
     build();

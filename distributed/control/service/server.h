@@ -23,6 +23,8 @@ struct ServerOptions {
   std::string token = {};
   /// Path of a file from which a restarted service continues; "": none.
   std::string journal = {};
+  /// Not "": a new run, which replaces a journal whose title begins with this text (Journal).
+  std::string earlier = {};
 };
 
 class Server {
