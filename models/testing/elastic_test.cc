@@ -22,7 +22,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/testing/faults.h"
-#include "models/gpt/model.h"
+#include "models/testing/tiny_family.h"
 #include "models/train/checkpoint.h"
 #include "models/train/trainer.h"
 
@@ -33,13 +33,6 @@ namespace {
 
 int64_t g_kills = 2;
 uint64_t g_seed = 1;
-
-const nn::ModelFamily& tiny_family() {
-  static const std::vector<std::pair<std::string, gpt::Config>> table = {
-      {"tiny", {.vocab = 64, .context = 16, .layers = 1, .heads = 2, .dim = 16, .ffn = 32, .dropout = 0.1}}};
-  static const nn::ModelFamily family = nn::make_family<gpt::Model>(table);
-  return family;
-}
 
 // The parameter is the mesh of one replica.
 class Elastic : public ::testing::TestWithParam<std::string> {
@@ -295,7 +288,7 @@ int main(int argc, char** argv) {
   using namespace weft;
   if (argc > 2 && std::string(argv[1]) == "train") {
     argv[1] = argv[0];
-    return train::train_main(argc - 1, argv + 1, tiny_family());
+    return train::train_main(argc - 1, argv + 1, weft::testing::tiny_family());
   }
   if (!weft::testing::read_flags(argc, argv, {{"kills", &g_kills}, {"seed", &g_seed}})) return 2;
   return RUN_ALL_TESTS();
