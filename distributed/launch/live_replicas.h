@@ -5,7 +5,8 @@
 // the replica at place p is rank p * S + r of the mesh replica_m,inner, where S is the size of `inner`. A step on this
 // mesh runs the part of this replica. Only sums over `replica`, and then the vote, leave the replica:
 //   sums  A sum that fails leaves its operand as its result, marks the step of its rank, and calls close(). Later sums
-//         of this step on this rank start nothing. The ranks compute on.
+//         of this step on this rank start nothing. The ranks compute on. An op that throws counts as a failed sum, once
+//         for a rank with all sums: it may have got values of a failed sum from another rank.
 //   vote  At the commit point all ranks of the replica agree on whether each of them has all sums. Rank 0 calls vote(),
 //         and all ranks get its result. No rank has written a cell before, and each holds its sums. So a step in doubt
 //         stays in the ranks that wait for vote(), which may last until the next view decides on it.

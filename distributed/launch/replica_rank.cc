@@ -122,6 +122,12 @@ void ReplicaRank::fail(const std::string& cause) {
   if (std::exchange(has_sums_, false)) replicas_.close(cause);
 }
 
+bool ReplicaRank::holds() {
+  if (has_sums_ && std::exchange(threw_, true)) return false;
+  fail("an op of the step has failed");
+  return true;
+}
+
 std::optional<Error> ReplicaRank::vote(Communicator& world, Work::Deadline deadline) {
   others_ = {};
   int64_t mine[2] = {has_sums_, speaks_ ? -replicas_.note() : 0}, least[2] = {}, result[2] = {};
@@ -142,7 +148,10 @@ std::optional<Error> ReplicaRank::vote(Communicator& world, Work::Deadline deadl
   if (auto error = run(world, {.kind = Collective::kBroadcast, .in = view_of(mine), .out = view_of(result)}, deadline))
     return error;
   if (speaks_) replicas_.decided({result[0] != 0, result[1]});
-  if (result[0] != 0) return {};
+  if (result[0] != 0) {
+    threw_ = false;
+    return {};
+  }
   for (const uint64_t site : open_) rank_.finish(site);
   uncommitted_ = true;
   return Error(Code::kAborted,

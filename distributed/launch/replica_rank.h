@@ -26,6 +26,10 @@ class ReplicaRank {
   Communicator& sums() { return *sums_; }
   /// The communicator of all ranks of the replica, `world`, whose barriers are votes.
   Ref<Communicator> votes(Ref<Communicator> world);
+  /// In the handler of an exception of an op before the vote: whether the rank goes on to the vote, with its
+  /// collectives alone, and the step is not committed. The op may have got values of a sum that has failed on this
+  /// rank, or on another one. False for a rank with all sums whose last step was one of these: the op throws by itself.
+  bool holds();
   /// Whether a step was not committed since the last call.
   bool take_uncommitted() { return std::exchange(uncommitted_, false); }
 
@@ -44,6 +48,7 @@ class ReplicaRank {
   Ref<Communicator> others_;  // the communicator of this view, since the first sum of the step
   std::vector<uint64_t> open_;
   bool has_sums_ = true;  // no sum of the step has failed
+  bool threw_ = false;    // an op has thrown with all sums, and no step was committed since
   bool uncommitted_ = false;
 };
 

@@ -351,6 +351,59 @@ TEST(Replicas, AStepWithoutWritesVotes) {
   }
 }
 
+// An op that throws on the values of a failed sum does not end the replica. An op that throws again does.
+TEST(Replicas, AnOpThatThrowsIsNotCommitted) {
+  for (const char* inner : {"", "fsdp2", "tp2"}) {
+    SCOPED_TRACE(inner);
+    const int ranks = Mesh::parse(inner).size();
+    TestReplica live[2];
+    std::vector<std::unique_ptr<Buffer>> made;
+    std::vector<std::function<Tensor(Tensor)>> steps;
+    for (int p = 0; p < 2; ++p) {
+      made.push_back(std::make_unique<Buffer>(zeros({}), "made"));
+      const auto fn = [&cell = *made.back()](Tensor x) {
+        const Tensor index = (reshape(sum(x), {1}) - 31).to(kInt64);  // 1 with all rows of ones
+        const Tensor picked = sum(index_select(arange(4).to(kFloat32), 0, index));
+        cell.set(cell.value() + picked);
+        return picked;
+      };
+      ScopedReplicas scope(live[p]);
+      steps.emplace_back(dist::compile(fn, {.mesh = Mesh::parse(mesh_of(2, inner))}));
+    }
+    const auto step = [&](double value, const ReplicaFaults::Sum& fault) {
+      const auto view = std::make_shared<ReplicaGroup>(2, ranks, ReplicaFaults{.sum = fault});
+      std::vector<std::string> got(2);
+      std::vector<std::thread> threads;
+      for (int p = 0; p < 2; ++p)
+        threads.emplace_back([&, p] {
+          live[p].enter(view, p);
+          ScopedReplicas scope(live[p]);
+          try {
+            got[p] = str_cat(steps[p](full({4, 8}, value)).item<float>());
+          } catch (const Uncommitted&) {
+            got[p] = "uncommitted";
+          } catch (const Error& e) {
+            got[p] = e.what();
+          }
+        });
+      for (std::thread& t : threads) t.join();
+      return got;
+    };
+    const std::vector<std::string> good{"1", "1"}, uncommitted{"uncommitted", "uncommitted"};
+    EXPECT_EQ(step(1, {}), good);
+    for (const bool on_others : {false, true})
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(step(1, {.place = 0, .rank = rank, .number = 0, .on_others = on_others}), uncommitted);
+    EXPECT_EQ(step(2, {}), uncommitted);
+    // Each further call is an error, or the first of another rank that throws.
+    std::vector<std::string> got = uncommitted;
+    for (int call = 1; call < 2 * ranks + 1 && got == uncommitted; ++call) got = step(2, {});
+    expect_has(got[0] + got[1], "index 33 at position 0 is out of range; need 0 to 3");
+    EXPECT_EQ(step(1, {}), good);
+    for (const auto& cell : made) EXPECT_EQ(cell->value().item<float>(), 2);
+  }
+}
+
 // A collective inside the replica that starts before a vote and is waited for after it does not break its communicator.
 TEST(Replicas, CollectivesThatCrossTheVoteEnd) {
   TestReplica live;

@@ -106,6 +106,13 @@ std::vector<uint64_t> open_at_commit(const internal::MemoryLayout& p) {
   return {open.begin(), open.end()};
 }
 
+// Whether the sizes of a collective are values, which a rank lacks after an op that has thrown.
+bool moves_counted_rows(const internal::MemoryLayout& p) {
+  return std::ranges::any_of(p.launches, [&](const internal::Launch& l) {
+    return !l.copy && p.graph->node(l.node).op == &all_to_all_rows_op;
+  });
+}
+
 }  // namespace
 
 struct MeshStep::Ranks {
@@ -296,6 +303,8 @@ void MeshStep::start() {
     how.rank.emplace(internal::ExecutableOptions::RankCells{Device::cpu(r), std::move(own)});
     const internal::PreparedGraph& planned = planned_[program(i)];
     how.check = internal::launch_check(planned, verify_);
+    if (ReplicaRank* const replica = ranks->world->replica_rank(r); replica && !moves_counted_rows(planned.plan))
+      how.holds = [replica] { return replica->holds(); };
     ranks->executables[i] = std::make_unique<internal::Executable>(planned.plan, ranks->arenas[i], std::move(how));
   });
   ranks_ = std::move(ranks);

@@ -132,8 +132,9 @@ class Healing {
       fail_on_facts(gather(mine, sizes), static_cast<int>(other - heads.begin()));
     }
     for (const int d : donors_)
-      WEFT_CHECK_AS(kInternal, heads[d].record == donor.record, "healing: the replicas at places ", donors_[0], " and ",
-                    d, " have different states (step, position of the data or seed); need equal states");
+      WEFT_CHECK_AS(kFailedPrecondition, heads[d].record == donor.record, "healing: the replicas at places ",
+                    donors_[0], " and ", d,
+                    " have different states (step, position of the data or seed); need equal states");
     record_checksum_ = donor.record;
     return donor.record_bytes;
   }

@@ -108,8 +108,7 @@ void annotate(StrategyContext& s) {
     }
     WEFT_CHECK(replica_axis(s.mesh) < 0 || (axes.size() > 0 && axes[0] == replica_axis(s.mesh)), "mesh ",
                s.mesh.to_string(), ": ", parts, " parts of a batch of ", all, " have ", rows,
-               " rows, which do not divide over replica; ",
-               nearest_multiples("parts", rows, s.mesh.find("replica")->size));
+               " rows, which do not divide over replica; ", nearest_multiples("parts", rows, replica_count(s.mesh)));
     if (axes.size() < batch.size())
       s.notes.push_back(str_cat(parts, " parts of a batch of ", all, ": ", rows, " rows do not divide over ",
                                 s.mesh.name(batch), " (", s.mesh.parts(batch),

@@ -21,7 +21,7 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/testing/faults.h"
-#include "models/gpt/model.h"
+#include "models/testing/tiny_family.h"
 #include "models/train/checkpoint.h"
 #include "models/train/trainer.h"
 
@@ -33,13 +33,6 @@ using io::testing::Fault;
 
 int64_t g_kills = 6, g_faults = 4;
 uint64_t g_seed = 1;
-
-const nn::ModelFamily& tiny_family() {
-  static const std::vector<std::pair<std::string, gpt::Config>> table = {
-      {"tiny", {.vocab = 64, .context = 16, .layers = 1, .heads = 2, .dim = 16, .ffn = 32, .dropout = 0.1}}};
-  static const nn::ModelFamily family = nn::make_family<gpt::Model>(table);
-  return family;
-}
 
 /// main() of a child: crash_test train FOLDER AT FAULT FLAGS... If its call is held, the child makes FOLDER/held.
 /// If FOLDER/wait exists, a signal releases the call, and the child then removes FOLDER/wait.
@@ -57,7 +50,7 @@ int run_child(int argc, char** argv) {
       io::remove_all(folder + "wait");
     }).detach();
   argv[4] = argv[0];
-  const int code = train::train_main(argc - 4, argv + 4, tiny_family());
+  const int code = train::train_main(argc - 4, argv + 4, testing::tiny_family());
   std::printf("calls %ld\n", io::testing::total_calls());
   return code;
 }

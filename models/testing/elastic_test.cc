@@ -22,7 +22,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/testing/faults.h"
-#include "models/gpt/model.h"
+#include "models/testing/tiny_family.h"
 #include "models/train/checkpoint.h"
 #include "models/train/trainer.h"
 
@@ -34,13 +34,6 @@ namespace {
 int64_t g_kills = 2;
 uint64_t g_seed = 1;
 
-const nn::ModelFamily& tiny_family() {
-  static const std::vector<std::pair<std::string, gpt::Config>> table = {
-      {"tiny", {.vocab = 64, .context = 16, .layers = 1, .heads = 2, .dim = 16, .ffn = 32, .dropout = 0.1}}};
-  static const nn::ModelFamily family = nn::make_family<gpt::Model>(table);
-  return family;
-}
-
 // The parameter is the mesh of one replica.
 class Elastic : public ::testing::TestWithParam<std::string> {
  protected:
@@ -50,6 +43,7 @@ class Elastic : public ::testing::TestWithParam<std::string> {
     kernels_ = ::testing::TempDir() + "/elastic_kernels";
     restart_service();
   }
+  explicit Elastic(int64_t replicas = 2) : replicas_(replicas) {}
   void TearDown() override {
     for (const auto& [name, pid] : running_) {
       ::kill(pid, SIGKILL);
@@ -58,12 +52,13 @@ class Elastic : public ::testing::TestWithParam<std::string> {
     io::remove_all(root_);
   }
 
-  std::string mesh() const { return GetParam().empty() ? "replica2" : "replica2," + GetParam(); }
+  std::string mesh() const { return str_cat("replica", replicas_, GetParam().empty() ? "" : ",", GetParam()); }
 
   void restart_service() {
     const std::string address = server_ ? server_->address() : "127.0.0.1:0";
     server_.reset();
-    server_.emplace(control::GroupServerOptions{.address = address, .journal = root_ + "/journal", .replicas = 2});
+    server_.emplace(
+        control::GroupServerOptions{.address = address, .journal = root_ + "/journal", .replicas = replicas_});
   }
 
   /// Starts a process: a replica with this name, or without a name one that is none. Its output goes to root_/OUT.
@@ -72,7 +67,7 @@ class Elastic : public ::testing::TestWithParam<std::string> {
     std::vector<std::string> args = {"elastic_test",
                                      "train",
                                      "--data=synthetic",
-                                     "--batch_size=4",
+                                     str_cat("--batch_size=", 2 * replicas_),
                                      "--seq_len=8",
                                      "--lr=0.01",
                                      "--seed=7",
@@ -122,7 +117,7 @@ class Elastic : public ::testing::TestWithParam<std::string> {
   }
   std::string logs() const {
     std::string all;
-    for (const char* name : {"a", "b"}) {
+    for (const char* name : {"a", "b", "c"}) {
       const std::string path = str_cat(root_, "/", name, ".log");
       if (io::exists(path)) all += str_cat("== ", name, "\n", io::read_file(path));
     }
@@ -194,6 +189,7 @@ class Elastic : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(losses("run"), losses("replay"));
   }
 
+  const int64_t replicas_;
   std::string root_, kernels_;
   int64_t steps_ = 0;
   std::optional<control::GroupServer> server_;
@@ -285,6 +281,34 @@ TEST_P(Elastic, OneHostStartsItsReplicasAgain) {
   ASSERT_NO_FATAL_FAILURE(check_replay(killed, "run.journal"));
 }
 
+class ElasticOfThree : public Elastic {
+ protected:
+  ElasticOfThree() : Elastic(3) {}
+};
+
+// One of the two that give the state to the third has resumed from a checkpoint before, and the other one has not.
+TEST_P(ElasticOfThree, EachComesBack) {
+  steps_ = 1000000;
+  for (const char* name : {"a", "b", "c"}) start_replica(name);
+  for (const char* name : {"a", "b", "c"}) {
+    int64_t at = 0;
+    const auto further = [&] { return steps_made() > at + 60; };  // with a checkpoint
+    ASSERT_NO_FATAL_FAILURE(wait_for("view of all", [&] { return at = steps_made(), members() == 3; }));
+    ASSERT_NO_FATAL_FAILURE(wait_for("steps of all", further));
+    ::kill(running_[name], SIGKILL);
+    EXPECT_EQ(wait_end(name), 128 + SIGKILL) << logs();
+    ASSERT_NO_FATAL_FAILURE(wait_for("view of two", [&] { return at = steps_made(), members() == 2; }));
+    ASSERT_NO_FATAL_FAILURE(wait_for("steps of two", further));
+    start_replica(name);
+  }
+  ASSERT_NO_FATAL_FAILURE(wait_for("end of healing", [&] {
+    return members() == 3 && logs().find("replica c has the state of step") != std::string::npos;
+  }));
+  ::kill(running_["b"], SIGTERM);
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(wait_end(name), 143) << logs();
+}
+
+INSTANTIATE_TEST_SUITE_P(Mesh, ElasticOfThree, ::testing::Values(""), [](const auto&) { return std::string("alone"); });
 INSTANTIATE_TEST_SUITE_P(Mesh, Elastic, ::testing::Values("", "fsdp2"),
                          [](const auto& info) { return info.param.empty() ? std::string("alone") : info.param; });
 
@@ -295,7 +319,7 @@ int main(int argc, char** argv) {
   using namespace weft;
   if (argc > 2 && std::string(argv[1]) == "train") {
     argv[1] = argv[0];
-    return train::train_main(argc - 1, argv + 1, tiny_family());
+    return train::train_main(argc - 1, argv + 1, weft::testing::tiny_family());
   }
   if (!weft::testing::read_flags(argc, argv, {{"kills", &g_kills}, {"seed", &g_seed}})) return 2;
   return RUN_ALL_TESTS();

@@ -19,7 +19,7 @@
 #include "framework/base/testing/number_flags.h"
 #include "framework/io/file.h"
 #include "framework/io/testing/faults.h"
-#include "models/gpt/model.h"
+#include "models/testing/tiny_family.h"
 #include "models/train/checkpoint.h"
 #include "models/train/trainer.h"
 
@@ -31,13 +31,6 @@ using io::testing::Fault;
 
 int64_t g_kills = 6;
 uint64_t g_seed = 1;
-
-const nn::ModelFamily& tiny_family() {
-  static const std::vector<std::pair<std::string, gpt::Config>> table = {
-      {"tiny", {.vocab = 64, .context = 16, .layers = 1, .heads = 2, .dim = 16, .ffn = 32, .dropout = 0.1}}};
-  static const nn::ModelFamily family = nn::make_family<gpt::Model>(table);
-  return family;
-}
 
 int64_t lines(const std::string& path) {
   std::ifstream file(path);
@@ -65,7 +58,7 @@ int run_child(int argc, char** argv) {
         io::testing::set_fault(dir ? dir : std::getenv(dist::kMemoryVariable), call, static_cast<Fault>(fault));
       }
   }
-  return train::train_main(argc - 2, argv + 2, tiny_family());
+  return train::train_main(argc - 2, argv + 2, testing::tiny_family());
 }
 
 struct Outcome {

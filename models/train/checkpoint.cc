@@ -243,7 +243,11 @@ TrainState read_state(const std::string& folder) {
   return s;
 }
 
-std::string record_of(const TrainState& state) { return io::write_json(io::json_of(state)); }
+std::string record_of(const TrainState& state) {
+  TrainState own = state;
+  own.tensors.clear();  // of the checkpoint from which this replica has resumed; others have not
+  return io::write_json(io::json_of(own));
+}
 
 TrainState state_of(const std::string& record) {
   TrainState state;

@@ -91,8 +91,8 @@ std::string state_path(const std::string& folder);
 /// files have none.
 TrainState read_state(const std::string& folder);
 
-/// The fields of state.json on one line, and the state of such a line: for a replica that takes the state of another.
-/// Throws for other texts.
+/// The fields of state.json on one line without `tensors`, and the state of such a line: for a replica that takes the
+/// state of another. Throws for other texts.
 std::string record_of(const TrainState& state);
 TrainState state_of(const std::string& record);
 

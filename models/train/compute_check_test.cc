@@ -14,6 +14,7 @@
 #include "framework/io/file.h"
 #include "models/gpt/model.h"
 #include "models/moe/model.h"
+#include "models/train/testing/short_run.h"
 #include "models/train/trainer.h"
 #include "ops/core/core.h"
 
@@ -81,17 +82,8 @@ nn::ModelFamily changed(nn::ModelFamily family, std::vector<Change>& changes) {
 }
 
 TrainOptions options_of(const std::string& mesh, int64_t steps) {
-  TrainOptions o;
-  o.data = "synthetic";
+  TrainOptions o = testing::short_run(mesh, steps, /*batch_size=*/12);
   o.config = "gpt_tiny";
-  o.steps = steps;
-  o.batch_size = 12;
-  o.seq_len = 8;
-  o.mesh = mesh;
-  o.ranks = "threads";
-  o.checkpoint_every = "0";
-  o.sample_tokens = 0;
-  o.eval_every = 0;
   o.check_compute = 1;
   return o;
 }

@@ -22,6 +22,7 @@
 #include "models/gpt/model.h"
 #include "models/moe/model.h"
 #include "models/optim/optim.h"
+#include "models/train/testing/short_run.h"
 #include "models/train/trainer.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -367,16 +368,7 @@ nn::ModelFamily changed(nn::ModelFamily family, Change& change, const std::strin
 }
 
 TrainOptions options_of(const std::string& mesh, int64_t steps) {
-  TrainOptions o;
-  o.data = "synthetic";
-  o.steps = steps;
-  o.batch_size = 4;
-  o.seq_len = 8;
-  o.mesh = mesh;
-  o.ranks = "threads";
-  o.checkpoint_every = "0";
-  o.sample_tokens = 0;
-  o.eval_every = 0;
+  TrainOptions o = testing::short_run(mesh, steps, /*batch_size=*/4);
   o.check_state = 1;
   return o;
 }

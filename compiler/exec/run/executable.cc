@@ -59,6 +59,7 @@ Executable::Executable(const MemoryLayout& plan, SharedArena& arena, ExecutableO
       target_(options.target ? *options.target : target_of(device_.type, "executable")),
       limits_(target_.limits()),
       captured_(options.captured),
+      holds_(std::move(options.holds)),
       check_(std::move(options.check)) {
   WEFT_BUG_IF(cells_.size() != plan.cells.size(), "executable: ", cells_.size(), " cells for ", plan.cells.size());
   build();
@@ -113,6 +114,8 @@ void Executable::build() {
     past_commit_point_ = true;
     begin_ns_ = now_ns();  // start of the launch that it comes before
   };
+  how.holds = holds_;
+  for (const Launch& l : plan_.launches) how.collectives.push_back(!l.copy && g.node(l.node).op->is(kCollective));
   replay_ = target_.replay(device_, calls_, std::move(how));
 }
 

@@ -2,6 +2,7 @@
 // It allocates nothing, infers nothing and looks nothing up. Where the target queues work, the replay does not wait
 // for it: errors of the device are thrown where a value is read.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -35,6 +36,7 @@ struct ExecutableOptions {
     std::vector<Ref<Cell>> cells;
   };
   std::optional<RankCells> rank = {};
+  std::function<bool()> holds = {};  // ReplayOptions::holds
 };
 
 class Executable {
@@ -167,6 +169,7 @@ class Executable {
   std::vector<Tensor> copies_;            // copies of captured tensors that the target needs aligned
   const bool captured_;
   std::unique_ptr<Replay> replay_;
+  const std::function<bool()> holds_;
   std::unique_ptr<LaunchCheck> check_;
   bool checked_ = false;  // the first replay is done, and compared if there is a check
   bool named_ = false;

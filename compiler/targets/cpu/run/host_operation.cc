@@ -33,11 +33,11 @@ class KernelOperation final : public HostOperation {
 
 class HostReplay final : public Replay {
  public:
-  HostReplay(std::span<const StepCall> calls, ReplayOptions options)
-      : calls_(calls), commit_point_(options.commit_point), agree_(std::move(options.agree)) {
+  HostReplay(std::span<const StepCall> calls, ReplayOptions options) : calls_(calls), options_(std::move(options)) {
     for (const StepCall& c : calls_) operations_.push_back(static_cast<const HostOperation*>(c.operation));
   }
   void run(bool) override {
+    held_ = false;
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       agree();
       call();
@@ -45,8 +45,9 @@ class HostReplay final : public Replay {
     agree();
   }
   void run_by_one(const std::function<void(size_t)>& before) override {
+    held_ = false;
     for (at_ = 0; at_ < calls_.size(); ++at_) {
-      before(at_);
+      if (!held_) before(at_);
       agree();
       call();
     }
@@ -54,11 +55,12 @@ class HostReplay final : public Replay {
     before(at_);
   }
   void run_timed(const std::function<void(size_t, double)>& after) override {
+    held_ = false;
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       agree();
       const double start = now_us();
       call();
-      after(at_, now_us() - start);
+      if (!held_) after(at_, now_us() - start);
     }
     agree();
   }
@@ -67,18 +69,26 @@ class HostReplay final : public Replay {
  private:
   // It runs after the last call too: a rank that writes nothing agrees as well.
   void agree() const {
-    if (static_cast<int32_t>(at_) == commit_point_) agree_();
+    if (static_cast<int32_t>(at_) == options_.commit_point) options_.agree();
   }
-  void call() const {
+  void call() {
+    const bool collective = at_ < options_.collectives.size() && options_.collectives[at_];
+    if (held_ && !collective) return;
     const StepCall& c = calls_[at_];
-    operations_[at_]->run(c.in, c.out, c.workspace ? *c.workspace : nullptr);
+    try {
+      operations_[at_]->run(c.in, c.out, c.workspace ? *c.workspace : nullptr);
+    } catch (...) {
+      if (collective || static_cast<int32_t>(at_) >= options_.commit_point || !options_.holds || !options_.holds())
+        throw;
+      held_ = true;
+    }
   }
 
   const std::span<const StepCall> calls_;
-  const int32_t commit_point_;
-  const std::function<void()> agree_;
+  const ReplayOptions options_;
   std::vector<const HostOperation*> operations_;  // operations of the calls
   size_t at_ = 0;
+  bool held_ = false;  // a call has thrown, and the exception is held
 };
 
 }  // namespace
