@@ -563,7 +563,7 @@ class Analysis {
   void summarise() {
     for (const RankTrace& t : job_.ranks) {
       if (!t.present()) continue;
-      RankSummary s{.rank = t.rank, .pid = t.pid, .host = t.host};
+      RankSummary s{.rank = t.rank, .pid = t.pid, .host = t.host, .waits = moment(t.rank).waits.has_value()};
       s.state = t.ended                             ? str_cat("exited ", t.code)
                 : t.state == ProcessState::kRuns    ? "runs"
                 : t.state == ProcessState::kStopped ? "stopped"

@@ -89,7 +89,10 @@ RankTrace parse_ring(std::string_view bytes, std::string_view what) {
   for (uint32_t c = 0; c < h->communicator_count; ++c) {
     t.communicators.push_back(text_of(h->communicators[c].name));
     t.started.push_back(h->communicators[c].started);
+    if (t.communicators.back() == flight::kReplicaAxis) t.sums = h->communicators[c].started;
   }
+  t.view = {.replica = text_of(h->replica), .view = h->view, .place = h->place, .members = h->members};
+  t.sums -= std::min(t.sums, h->sums_before);
 
   const size_t slots = std::min<size_t>(h->capacity, (bytes.size() - sizeof(Header)) / sizeof(Record));
   t.damaged += h->capacity - slots;

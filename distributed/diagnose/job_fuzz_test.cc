@@ -1,6 +1,7 @@
 // Damaged flight records and plans: each is refused with an error, or gives a diagnosis.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>

@@ -113,7 +113,8 @@ std::vector<int> Groups::find_members(const RankTrace& t, const Record& r) const
   try {
     const auto plan = job_.plans.find({r.plan, t.rank});
     const Mesh mesh = Mesh::parse(plan != job_.plans.end() ? plan->second->mesh : t.mesh, {});
-    if (name_of(t, r) == "replica" && !mesh.find("replica")) return {t.rank};  // the others are in other jobs
+    if (name_of(t, r) == flight::kReplicaAxis && !mesh.find(flight::kReplicaAxis))
+      return {t.rank};  // the others are in other jobs
     if (t.rank < mesh.size() && mesh.size() <= job_.size) return mesh.group(t.rank, name_of(t, r));
   } catch (const Error&) {  // a damaged name
   }

@@ -16,6 +16,7 @@
 #include "distributed/control/group/group_server.h"
 #include "distributed/control/service/token.h"
 #include "framework/base/error.h"
+#include "framework/dispatch/rank/flight.h"
 
 namespace weft::dist {
 namespace {
@@ -66,6 +67,8 @@ std::optional<int> start_replicas(const HostReplicas& o) {
       setenv("REPLICAS", address_from(pipe[0]).c_str(), 1);
       setenv("REPLICA", std::to_string(i).c_str(), 1);
       setenv("REPLICAS_TOKEN", token.c_str(), 1);
+      if (const char* const records = std::getenv(flight::kFolderVariable); records && *records)
+        setenv(flight::kFolderVariable, str_cat(records, "/", i).c_str(), 1);  // a folder for each replica
       return {};
     }
     close(pipe[0]);

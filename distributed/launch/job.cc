@@ -95,11 +95,17 @@ std::vector<std::string> own_command() {
   return command;
 }
 
+using JobFacts = std::vector<std::pair<std::string, std::string>>;
+
 std::string arguments_fact() {
   std::string text;
   const std::vector<std::string> command = own_command();
   for (size_t i = 1; i < command.size(); ++i) text += (i > 1 ? " " : "") + command[i];
   return text;
+}
+
+JobFacts facts_of(const JobFacts& given) {
+  return given.empty() ? JobFacts{{"the arguments", arguments_fact()}} : given;
 }
 
 std::string own_host() {
@@ -270,8 +276,7 @@ struct Job::Member {
       report_waiting(text, waited, timeout, server->status().refused);
     };
     options.facts.emplace_back("ranks", std::to_string(o.ranks));
-    if (o.facts.empty()) options.facts.emplace_back("the arguments", short_fact(arguments_fact()));
-    for (const auto& [name, value] : o.facts) options.facts.emplace_back(name, short_fact(value));
+    for (const auto& [name, value] : facts_of(o.facts)) options.facts.emplace_back(name, short_fact(value));
     known = true;
     client = std::make_unique<control::Client>(options);
     store = std::make_unique<ServiceStore>(*client);
@@ -340,7 +345,7 @@ struct Job::Member {
   const int exceptions = std::uncaught_exceptions();
 };
 
-Job::Job(const JobOptions& o) {
+Job::Job(const JobOptions& o) : facts_(o.facts) {
   if (Processes::current()) return;
   const Identity id = control::identity_of(control::environment());
   WEFT_CHECK(o.ranks >= 1 && o.ranks % id.world == 0, "job: the mesh has ", o.ranks, " ranks, and ", id.source,
@@ -364,6 +369,8 @@ Job::Job(const JobOptions& o) {
 Job::~Job() = default;
 
 Store* Job::store() const { return member_ ? member_->store.get() : nullptr; }
+
+std::vector<std::pair<std::string, std::string>> Job::facts() const { return facts_of(facts_); }
 
 void Job::progress(int64_t step) {
   if (member_) member_->client->progress(static_cast<uint64_t>(step));

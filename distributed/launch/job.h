@@ -55,6 +55,8 @@ class Job {
   std::optional<int> code() const { return code_; }
   /// The store of the job's processes; null if this process has not joined.
   Store* store() const;
+  /// JobOptions::facts, or the arguments of the program.
+  std::vector<std::pair<std::string, std::string>> facts() const;
   /// Sets the step that this process's heartbeats report.
   void progress(int64_t step);
   /// Reports that this process fails: the others end with this cause. Call it before communicators are dropped, so
@@ -65,6 +67,7 @@ class Job {
 
  private:
   struct Member;
+  const std::vector<std::pair<std::string, std::string>> facts_;
   std::unique_ptr<Member> member_;  // null if this process has not joined
   std::optional<int> code_;
 };

@@ -4,6 +4,9 @@
 
 namespace weft::dist {
 
+// The name of a dimension as the constructor of Mesh reads it.
+static std::string text_of(const Mesh::Dim& d) { return d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"); }
+
 int replica_axis(const Mesh& mesh) {
   const Mesh::Dim* d = mesh.find("replica");
   return d && d->size > 1 ? d->axes[0] : -1;
@@ -18,7 +21,14 @@ Mesh replica_mesh(const Mesh& mesh) {
   if (!has_replicas(mesh)) return mesh;
   std::vector<std::pair<std::string, int>> dims;
   for (const Mesh::Dim& d : mesh.dims())
-    if (d.name != "replica") dims.emplace_back(d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"), d.size);
+    if (d.name != "replica") dims.emplace_back(text_of(d), d.size);
+  return Mesh(dims);
+}
+
+Mesh with_replicas(const Mesh& mesh, int64_t live) {
+  std::vector<std::pair<std::string, int>> dims;
+  for (const Mesh::Dim& d : mesh.dims())
+    dims.emplace_back(text_of(d), d.name == "replica" ? static_cast<int>(live) : d.size);
   return Mesh(dims);
 }
 

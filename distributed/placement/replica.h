@@ -12,6 +12,8 @@ inline bool has_replicas(const Mesh& mesh) { return mesh.find("replica") != null
 int replica_count(const Mesh& mesh);
 /// The mesh of one replica.
 Mesh replica_mesh(const Mesh& mesh);
+/// The mesh with `live` replicas in place of its own number.
+Mesh with_replicas(const Mesh& mesh, int64_t live);
 /// A spec that no dim and no pending sum of splits over `replica`, as a spec on the mesh of one replica.
 Spec spec_in_replica(const Mesh& mesh, const Spec& spec);
 

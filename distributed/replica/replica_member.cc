@@ -16,6 +16,7 @@
 #include "distributed/replica/view_groups.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/dispatch/rank/flight.h"
 
 namespace weft::dist {
 namespace {
@@ -207,6 +208,11 @@ struct ReplicaMember::Impl {
       live.view = control::view_of(rest + 1, {});
       live.heals = live.view.members.at(static_cast<size_t>(live.place)).heals;
       has_view = form(live.view, live.place);
+      if (has_view)
+        flight::set_view({.replica = options.name,
+                          .view = live.view.number,
+                          .place = static_cast<uint32_t>(live.place),
+                          .members = static_cast<uint32_t>(live.view.members.size())});
       if (has_view && !live.heals) state_view = live.view.number;
       if (!has_view && client) client->apply(Kind::kFailed, live.view.number);
     }

@@ -15,6 +15,7 @@
 #include "distributed/control/group/replica_identity.h"
 #include "distributed/launch/host_replicas.h"
 #include "distributed/placement/replica.h"
+#include "distributed/replica/replica_step.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/rank/flight.h"
@@ -107,7 +108,7 @@ void announce_mfu(double flops_per_token, double rate) {
 
 std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& dir) {
   const bool is_replica = control::replica_identity().has_value();
-  const int ranks = (is_replica ? dist::replica_mesh(o.step.mesh) : o.step.mesh).size();
+  const int ranks = dist::ranks_of_job(o.step.mesh);
   const bool processes = o.ranks == "processes" && o.replay.empty();
   const auto started = dist::started();
   if (started && o.restarts != 0)

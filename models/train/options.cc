@@ -19,7 +19,6 @@
 #include "models/train/memory.h"
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
-#include "models/train/replay.h"
 #include "models/train/set_fields.h"
 #include "models/weights/load.h"
 
@@ -272,7 +271,7 @@ void settle_replay(Setup& p, const TrainOptions& o) {
     return;
   }
   if (o.replay.empty()) return;
-  as_usage_error("--replay: ", [&] { p.replay = std::make_shared<const Replay>(io::resolve_path(o.replay)); });
+  as_usage_error("--replay: ", [&] { p.replay = std::make_shared<const dist::Replay>(io::resolve_path(o.replay)); });
   check_flag("replay", p.replay->replicas() == replicas, o.replay,
              str_cat("the --mesh of the elastic run, with replica", p.replay->replicas()));
   p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide

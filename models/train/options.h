@@ -7,6 +7,7 @@
 
 #include "compiler/options.h"
 #include "distributed/control/group/replica_identity.h"
+#include "distributed/replica/replay.h"
 #include "framework/cli/cli.h"
 #include "models/nn/transformer/language_model.h"
 #include "models/train/checkpoint.h"
@@ -16,8 +17,6 @@ struct HfModel;
 }
 
 namespace weft::train {
-
-class Replay;
 
 /// The options of a run. train_flags() binds each field to a flag; the values here are the flags' defaults.
 struct TrainOptions {
@@ -100,7 +99,7 @@ struct Setup {
   std::string dir;                                  // folder of checkpoints
   std::string memory;                               // folder of states in memory; empty: none
   std::string resumed;                              // the checkpoint to resume from; empty: none
-  std::shared_ptr<const Replay> replay;             // null: none
+  std::shared_ptr<const dist::Replay> replay;       // null: none
   std::optional<control::ReplicaIdentity> replica;  // this run is a replica of a group; null: it is not
   int64_t rows = 0;                                 // of the batch, of each replica with `replay` or `replica`
   bool on_text = true;

@@ -1,5 +1,5 @@
 // A replay makes the steps of the views, and equals runs on meshes of these sizes one after the other.
-#include "models/train/replay.h"
+#include "distributed/replica/replay.h"
 
 #include <gtest/gtest.h>
 
@@ -180,21 +180,23 @@ TEST(Replay, ALoneReplicaAndEvaluation) {
 
 TEST(Replay, RefusesOtherCheckpointsAndFlags) {
   const std::string path = journal(folder("refused_views"), three_two_three());
-  const Replay replay(path);
-  const auto refused = [&](const TrainState& s) { return testing::error_of([&] { replay.check(s, kRows, ""); }); };
+  const dist::Replay replay(path);
+  const auto refused = [&](const dist::RunPosition& p) {
+    return testing::error_of([&] { replay.check(p, kRows, ""); });
+  };
   EXPECT_EQ(refused({}), "");
-  EXPECT_EQ(refused({.step = 6, .samples = 32, .state_view = 2}), "");
-  testing::expect_has(refused({.step = 6, .samples = 32, .state_view = 3}),
-                      "--replay: the checkpoint of step 6 is of view 3, and the views of");
-  testing::expect_has(refused({.step = 6, .samples = 36, .state_view = 2}),
-                      "--replay: the checkpoint of step 6 is at sample 36, and the views of");
+  EXPECT_EQ(refused({.step = 6, .samples = 32, .view = 2}), "");
+  testing::expect_has(refused({.step = 6, .samples = 32, .view = 3}),
+                      "replay: the checkpoint of step 6 is of view 3, and the views of");
+  testing::expect_has(refused({.step = 6, .samples = 36, .view = 2}),
+                      "replay: the checkpoint of step 6 is at sample 36, and the views of");
   const std::string late = journal(folder("late_views"), {{7, 40, 6, {{"a", 1}}, ""}});
-  testing::expect_has(testing::error_of([&] { Replay(late).check({}, kRows, ""); }),
-                      "begin at step 40, and this run at step 0; need --resume with a checkpoint");
+  testing::expect_has(testing::error_of([&] { dist::Replay(late).check({}, kRows, ""); }),
+                      "begin at step 40, and this run at step 0; need a checkpoint of the elastic run");
   const std::string with_facts =
       journal(folder("views_with_facts"), {{1, 0, 0, {{"a", 1}}, "binary 7\n--lr 0.1\n--data a b\nthe data x 1\n"}});
   const auto other = [&](const std::string& facts) {
-    return testing::error_of([&] { Replay(with_facts).check({}, kRows, facts); });
+    return testing::error_of([&] { dist::Replay(with_facts).check({}, kRows, facts); });
   };
   EXPECT_EQ(other("--lr 0.1\n--data a b\nthe data x 1\n--new flag\n"), "");
   testing::expect_has(other("--lr 0.2\n"),

@@ -12,6 +12,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/step.h"
 #include "distributed/placement/replica.h"
+#include "distributed/replica/replica_run.h"
 #include "framework/base/switches.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/commit_always.h"
@@ -38,7 +39,6 @@
 #include "models/train/memory.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
-#include "models/train/replay.h"
 #include "models/train/run_text.h"
 #include "models/train/state_check.h"
 #include "models/train/step_files.h"
@@ -119,11 +119,14 @@ class Trainer {
 
   int run() {
     restore();
-    if (setup_.replay) setup_.replay->check(state_, setup_.rows, run_facts(options_, flags()));
+    if (setup_.replay)
+      setup_.replay->check({state_.step, state_.samples, state_.state_view}, setup_.rows, run_facts(options_, flags()));
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
-    if (setup_.replica) elastic_.emplace(setup_, options_, state_, flags(), job_);
+    if (setup_.replica)
+      elastic_.emplace(replica_options(setup_, options_, state_, flags(), job_),
+                       dist::replica_count(options_.step.mesh));
     StepFiles files(options_, setup_, model_->flops_per_token(options_.seq_len));
     const auto begin_files = [&] {
       announce(options_, setup_, family_.name, model_->num_parameters(), split_.train.size(), state_.step);
@@ -389,12 +392,12 @@ class Trainer {
 
   // The parts of the data that a step takes. Without views, one part is the whole batch.
   dist::DataPart part_at(int64_t step) const {
-    if (elastic_) return elastic_->part(loader_->position());
+    if (elastic_) return elastic_->part(loader_->position() / setup_.rows);
     return setup_.replay ? setup_.replay->at(step) : dist::DataPart();
   }
 
   // The state of this run for the other replicas, and theirs for this run.
-  ElasticState exchanged() {
+  dist::ReplicaState exchanged() {
     return {.prepare = [this](int64_t live) -> dist::World& {
               const int64_t rows = live * setup_.rows;
               const Tensor ids = to_tensor(std::vector<int32_t>(static_cast<size_t>(rows * options_.seq_len)), rows);
@@ -403,9 +406,10 @@ class Trainer {
             },
             .shards = [this](int64_t live, bool made) { return dist::shards_of(step_of(live), made); },
             .cells = all_cells(),
-            .record = [this] { return checkpoint().state; },
+            .record = [this] { return record_of(checkpoint().state); },
             .adopt =
-                [this](const TrainState& s) {
+                [this](const std::string& record) {
+                  const TrainState s = state_of(record);
                   state_.step = s.step;
                   state_.samples = s.samples;
                   state_.state_view = s.state_view;
@@ -416,7 +420,7 @@ class Trainer {
   Compiled<StepFn>& step_of(int64_t live) {
     if (const auto at = steps_.find(live); at != steps_.end()) return at->second;
     CompileOptions options = options_.step;
-    if (has_views()) options.mesh = with_replicas(options.mesh, live);
+    if (has_views()) options.mesh = dist::with_replicas(options.mesh, live);
     return steps_.emplace(live, dist::compile(StepFn([this](Tensor x, Tensor y) { return train_step(x, y); }), options))
         .first->second;
   }
@@ -550,7 +554,7 @@ class Trainer {
   data::TokenDataset::Split split_;
   std::optional<data::ShuffledLoader> loader_;
   std::optional<optim::AdamW> optimizer_;
-  std::optional<Elastic> elastic_;             // this run is a replica of a group
+  std::optional<dist::ReplicaRun> elastic_;    // this run is a replica of a group
   std::map<int64_t, Compiled<StepFn>> steps_;  // key: live replicas
   std::optional<Evaluation> evaluation_;
   std::vector<Parameter> parameters_;

@@ -147,7 +147,7 @@ LAYERS = {
     "distributed/testing/*": room(["distributed/launch", "ops/testing"], wing = True, tests = [".", "distributed"]),
 
     # Collectives for programs written by hand.
-    "distributed": room(["ops/core", "distributed/launch", "framework/mesh"], wing = True, tests = ["models/*"]),
+    "distributed": room(["ops/core", "distributed/launch", "distributed/replica", "framework/mesh"], wing = True, tests = ["models/*"]),
 
     "models/nn": room(["ops/composite", "framework/autodiff", "framework/io"], planning = True),
     "models/optim": room(["models/nn"], planning = True),

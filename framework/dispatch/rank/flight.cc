@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -55,6 +57,7 @@ struct Rings {
   pid_t pid = 0;  // the process that made them; a child of fork() has none
   std::vector<std::unique_ptr<RecordRing>> all;
   bool failed = false;
+  ViewPlace place;
 };
 Rings& rings() {
   static auto* const r = new Rings;
@@ -194,6 +197,13 @@ void RecordRing::set_plan(uint64_t hash) {
   if (header_->plan == 0) header_->plan = hash;
 }
 void RecordRing::set_purpose(std::string_view text) { copy_text(header_->purpose, text); }
+void RecordRing::set_view(const ViewPlace& place) {
+  Header& h = *header_;
+  copy_text(h.replica, place.replica);
+  h.view = place.view, h.place = place.place, h.members = place.members;
+  for (uint32_t i = 0; i < h.communicator_count; ++i)
+    if (kReplicaAxis == h.communicators[i].name) h.sums_before = h.communicators[i].started;
+}
 void RecordRing::beat() { std::atomic_ref(header_->alive).store(internal::now_ns(), std::memory_order_relaxed); }
 void RecordRing::end(int code) {
   beat();
@@ -217,6 +227,8 @@ RecordRing* ring(int rank, int size) {
     for (auto& parents : r.all) static_cast<void>(parents.release());
     r.all.clear();
     r.pid = getpid();
+    std::error_code ignored;  // then the ring cannot be made
+    std::filesystem::create_directories(folder(), ignored);
     on_exit(at_exit, nullptr);
     std::thread(heartbeat).detach();
   }
@@ -226,12 +238,22 @@ RecordRing* ring(int rank, int size) {
   try {
     r.all.push_back(std::make_unique<RecordRing>(folder() + "/" + ring_name(rank), rank, size));
     any.store(true, std::memory_order_release);
+    r.all.back()->set_view(r.place);
     return r.all.back().get();
   } catch (const Error& e) {
     r.failed = true;
     internal::warn(str_cat(e.what(), "; nothing is recorded"));
     return nullptr;
   }
+}
+
+void set_view(const ViewPlace& place) {
+  if (folder().empty()) return;
+  {
+    MutexLock lock(rings().mutex);
+    rings().place = place;
+  }
+  for_each([&](RecordRing& r) { r.set_view(place); });
 }
 
 namespace {

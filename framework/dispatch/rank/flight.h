@@ -69,6 +69,16 @@ struct CommunicatorRow {
   uint64_t started, transfers;
 };
 
+/// The communicator between equal ranks of live replicas.
+inline constexpr std::string_view kReplicaAxis = "replica";
+
+/// The place of a replica in a view of live replicas.
+struct ViewPlace {
+  std::string replica;  // its name
+  int64_t view = 0;     // 0: none
+  uint32_t place = 0, members = 0;
+};
+
 inline constexpr int kMaxCommunicators = 96;
 inline constexpr char kMagic[8] = {'W', 'F', 'L', 'I', 'G', 'H', 'T', '1'};
 
@@ -88,7 +98,10 @@ struct Header {
   char failure[512];  // why the rank failed; empty: it has not
   char purpose[256];  // the host's call that is a collective of all ranks, as "save at a.cc:3"; empty: none
   CommunicatorRow communicators[kMaxCommunicators];
-  char unused[56];  // so that no record is in two cache lines
+  char replica[32];         // name of the replica whose job this is; empty: none
+  int64_t view;             // its view of live replicas; 0: none
+  uint32_t place, members;  // of this replica in the view; replicas of the view
+  uint64_t sums_before;     // collectives over kReplicaAxis that the rank started before the view
 };
 static_assert(sizeof(Header) % 64 == 0 && std::is_trivially_copyable_v<Header>);
 
@@ -123,6 +136,7 @@ class RecordRing {
   void set_mesh(std::string_view mesh);
   void set_plan(uint64_t hash);
   void set_purpose(std::string_view text);
+  void set_view(const ViewPlace& place);
   void beat();
   /// Records that the process ends by exit(code).
   void end(int code);
@@ -137,9 +151,11 @@ class RecordRing {
 
 /// The folder of the records, or empty.
 const std::string& folder();
-/// The ring of a rank of this process, made at the first call; null if nothing is recorded. A folder that cannot be
-/// written is a warning.
+/// The ring of a rank of this process, made at the first call with its folder; null if nothing is recorded. A folder
+/// that cannot be written is a warning.
 RecordRing* ring(int rank, int size);
+/// Sets the view of all rings of this process, also of later ones. No step runs.
+void set_view(const ViewPlace& place);
 /// A phase of the host, on all ranks of this process, while the object exists.
 class HostPhase {
  public:

@@ -57,6 +57,23 @@ TEST(Flight, WrapsAndKeepsTheLastRecords) {
   EXPECT_EQ(*seen.begin(), 85u);
 }
 
+TEST(Flight, AViewCountsItsOwnSums) {
+  const std::string path = path_of("view");
+  RecordRing ring(path, 0, 1, 16);
+  const uint16_t world = ring.communicator("world"), replicas = ring.communicator(kReplicaAxis);
+  const auto start = [&](uint16_t c) { ring.start(c, {.kind = Collective::kAllReduce, .site = 7}, 64); };
+  start(world), start(replicas), start(replicas);
+  ring.set_view({.replica = "a", .view = 4, .place = 1, .members = 3});
+  start(replicas);
+  const File f(path);
+  EXPECT_STREQ(f.header.replica, "a");
+  EXPECT_EQ(f.header.view, 4);
+  EXPECT_EQ(f.header.place, 1u);
+  EXPECT_EQ(f.header.members, 3u);
+  EXPECT_EQ(f.header.sums_before, 2u);
+  EXPECT_EQ(f.header.communicators[replicas].started, 3u);
+}
+
 TEST(Flight, ReplacesOnlyRings) {
   const std::string path = path_of("mine");
   { RecordRing first(path, 0, 1, 16); }
@@ -108,7 +125,7 @@ TEST(Flight, OutlivesAKilledProcess) {
 }
 
 TEST(Flight, AProgramRecordsItsPhasesAndItsEnd) {
-  const std::string folder = ::testing::TempDir();
+  const std::string folder = ::testing::TempDir() + "/of/a_job";
   const pid_t child = fork();
   if (child == 0) {
     setenv(kFolderVariable, folder.c_str(), 1);

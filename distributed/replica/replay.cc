@@ -1,22 +1,13 @@
-#include "models/train/replay.h"
+#include "distributed/replica/replay.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "distributed/control/group/group.h"
 #include "distributed/control/service/journal.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 
-namespace weft::train {
-
-dist::Mesh with_replicas(const dist::Mesh& mesh, int64_t live) {
-  std::vector<std::pair<std::string, int>> dims;
-  for (const dist::Mesh::Dim& d : mesh.dims())
-    dims.emplace_back(d.over.empty() ? d.name : str_cat(d.name, "(", d.over, ")"),
-                      d.name == "replica" ? static_cast<int>(live) : d.size);
-  return dist::Mesh(dims);
-}
+namespace weft::dist {
 
 Replay::Replay(const std::string& path) : path_(path) {
   std::vector<control::ReplicaView> views;
@@ -44,26 +35,25 @@ static void check_facts(const std::string& path, const std::string& of_view, con
     if (other == all.npos || all.find("\n" + line + "\n") != all.npos) continue;
     const std::string was = all.substr(other + 1, all.find('\n', other + 1) - other - 1);
     internal::fail(Code::kFailedPrecondition,
-                   str_cat("--replay: the views of ", path, " are of a run with ", one_line(was, 300),
+                   str_cat("replay: the views of ", path, " are of a run with ", one_line(was, 300),
                            ", and this run has ", one_line(line, 300), "; give the flags and the data of that run"));
   }
 }
 
-void Replay::check(const TrainState& state, int64_t rows, const std::string& facts) const {
+void Replay::check(const RunPosition& from, int64_t rows, const std::string& facts) const {
   check_facts(path_, history_.back().facts, facts);
   const control::ReplicaView& first = history_[0];
-  WEFT_CHECK_AS(kFailedPrecondition, state.step >= first.start, "--replay: the views of ", path_, " begin at step ",
-                first.start, ", and this run at step ", state.step,
-                "; need --resume with a checkpoint of the elastic run from there");
-  if (state.step == first.start) return;
-  const int64_t made_by = at(state.step - 1).view;
-  WEFT_CHECK_AS(kFailedPrecondition, state.state_view == made_by, "--replay: the checkpoint of step ", state.step,
-                " is of view ", state.state_view, ", and the views of ", path_, " make this step in view ", made_by,
+  WEFT_CHECK_AS(kFailedPrecondition, from.step >= first.start, "replay: the views of ", path_, " begin at step ",
+                first.start, ", and this run at step ", from.step, "; need a checkpoint of the elastic run from there");
+  if (from.step == first.start) return;
+  const int64_t made_by = at(from.step - 1).view;
+  WEFT_CHECK_AS(kFailedPrecondition, from.view == made_by, "replay: the checkpoint of step ", from.step, " is of view ",
+                from.view, ", and the views of ", path_, " make this step in view ", made_by,
                 "; need a checkpoint of the elastic run that no later view has cancelled");
-  const int64_t samples = at(state.step).first * rows;
-  WEFT_CHECK_AS(kFailedPrecondition, first.start > 0 || state.samples == samples, "--replay: the checkpoint of step ",
-                state.step, " is at sample ", state.samples, ", and the views of ", path_, " at sample ", samples,
-                "; need the elastic run's --batch_size and --mesh");
+  const int64_t samples = at(from.step).first * rows;
+  WEFT_CHECK_AS(kFailedPrecondition, first.start > 0 || from.samples == samples, "replay: the checkpoint of step ",
+                from.step, " is at sample ", from.samples, ", and the views of ", path_, " at sample ", samples,
+                "; need the batch and the mesh of the elastic run");
 }
 
-}  // namespace weft::train
+}  // namespace weft::dist

@@ -2,30 +2,33 @@
 // with the replicas as threads: a view with m members is the mesh with m replicas. Steps that a later view cancelled
 // are not made.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "distributed/replica/data_part.h"
-#include "framework/mesh/mesh.h"
-#include "models/train/checkpoint.h"
 
-namespace weft::train {
+namespace weft::dist {
 
-/// The mesh with `live` replicas in place of its own number.
-dist::Mesh with_replicas(const dist::Mesh& mesh, int64_t live);
+/// How far a run is. A checkpoint keeps it.
+struct RunPosition {
+  int64_t step = 0;     // committed steps
+  int64_t samples = 0;  // rows of the data that they took
+  int64_t view = 0;     // the view of replicas that made the last step; 0: none
+};
 
 class Replay {
  public:
   /// The views that made the latest state of the journal `path`. Throws Error, naming the file, if it is no journal of
   /// replicas, or has no view.
   explicit Replay(const std::string& path);
-  /// Throws FailedPrecondition if the views do not lead from `state`, with which the run starts, or if the elastic run
-  /// had other `facts` (run_facts()). A part of the data has `rows` rows.
-  void check(const TrainState& state, int64_t rows, const std::string& facts) const;
+  /// Throws FailedPrecondition if the views do not lead from the position from which the run starts, or if the elastic
+  /// run had other `facts` (fact_line()). A part of the data has `rows` rows.
+  void check(const RunPosition& from, int64_t rows, const std::string& facts) const;
   /// The replicas of the mesh of the elastic run.
   int64_t replicas() const { return replicas_; }
   /// The parts of the data that a step takes, with place 0.
-  dist::DataPart at(int64_t step) const { return dist::part_at(history_, step, 0); }
+  DataPart at(int64_t step) const { return part_at(history_, step, 0); }
 
  private:
   std::string path_;
@@ -33,4 +36,4 @@ class Replay {
   std::vector<control::ReplicaView> history_;
 };
 
-}  // namespace weft::train
+}  // namespace weft::dist

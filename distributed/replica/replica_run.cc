@@ -1,0 +1,85 @@
+#include "distributed/replica/replica_run.h"
+
+#include <cstdio>
+
+#include "distributed/launch/processes.h"
+#include "distributed/replica/state_parts.h"
+#include "framework/base/error.h"
+#include "framework/io/checksum.h"
+
+namespace weft::dist {
+
+std::string fact_line(const std::string& name, const std::string& value) {
+  constexpr size_t kMost = 200;
+  const bool whole = value.size() <= kMost && value.find('\n') == value.npos;
+  return str_cat(name, " ", whole ? value : str_cat("checksum ", io::hex64(io::checksum(value))), "\n");
+}
+
+ReplicaRun::ReplicaRun(const ReplicaOptions& options, int64_t replicas)
+    : name_(options.name), replicas_(replicas), timeout_(options.timeout), member_(options) {}
+
+bool ReplicaRun::enter(const ReplicaState& s) {
+  while (!member_.has_view()) {
+    const LiveView& live = member_.next_view();
+    if (live.ended) return false;
+    const auto count = std::ssize(live.view.members);
+    std::vector<bool> heals;
+    int64_t joiners = 0;
+    for (const control::ViewMember& m : live.view.members) heals.push_back(m.heals), joiners += m.heals;
+    World& world = s.prepare(count);
+    if (joiners == 0) return true;
+    const bool takes = live.heals;
+    HealedCells healed;
+    try {
+      healed = heal_cells(
+          world, s.cells, s.shards(count, !takes), [&](int rank) { return member_.communicator(rank); }, heals,
+          live.place, takes ? "" : s.record(), std::chrono::steady_clock::now() + timeout_);
+    } catch (const Error& e) {
+      if (!takes) {  // the next step fails, and another view follows
+        member_.close(e.what());
+        return true;
+      }
+      (void)member_.healed(false);
+      // The states do not fit: it would be so in each view.
+      if (e.code() == Code::kFailedPrecondition || e.code() == Code::kInvalidArgument) throw;
+      continue;
+    }
+    if (!takes) return true;
+    if (!member_.healed(true)) continue;
+    healed.adopt();
+    s.adopt(healed.record);
+    if (is_first()) {
+      std::printf("replica %s has the state of step %ld from the others\n", name_.c_str(), live.view.start);
+      std::fflush(stdout);
+    }
+  }
+  return true;
+}
+
+DataPart ReplicaRun::part(int64_t parts) const {
+  const LiveView& live = member_.live();
+  return {.view = live.view.number, .first = parts, .live = std::ssize(live.view.members), .place = live.place};
+}
+
+void ReplicaRun::prepare_next(const ReplicaState& s) {
+  const control::ReplicaView& view = member_.live().view;
+  if (std::exchange(prepared_, view.number) == view.number) return;
+  const int64_t count = std::ssize(view.members);
+  for (const int64_t next : {count - 1, count + 1})
+    if (next >= 1 && next <= replicas_) s.prepare(next);
+}
+
+int ReplicaRun::code() const {
+  const auto note = static_cast<int>(member_.group_note());
+  return note == kNoCode ? 0 : note;
+}
+
+std::string ReplicaRun::text() const {
+  const control::ReplicaView& view = member_.live().view;
+  std::string names;
+  for (const control::ViewMember& m : view.members) names += (names.empty() ? "" : ", ") + m.name;
+  return str_cat("view ", view.number, " from step ", view.start, ": ", view.members.size(), " of ", replicas_,
+                 " replicas: ", names);
+}
+
+}  // namespace weft::dist
