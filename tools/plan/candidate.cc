@@ -7,8 +7,8 @@ namespace weft::planner {
 static std::string part(const char* name, int size) { return size > 1 ? str_cat(name, size, ",") : std::string(); }
 
 std::string Candidate::mesh() const {
-  std::string s =
-      part("pp", pp) + part("dp", dp) + part("fsdp", fsdp) + part("ep", ep) + part("cp", cp) + part("tp", tp);
+  std::string s = part("replica", replica) + part("pp", pp) + part("dp", dp) + part("fsdp", fsdp) + part("ep", ep) +
+                  part("cp", cp) + part("tp", tp);
   if (!s.empty()) s.pop_back();
   return s;
 }

@@ -269,7 +269,20 @@ double Costs::reduce_seconds(const Layer& l) const {
 
 double Costs::send_seconds() const {
   if (c_.pp == 1) return 0;
-  return collective(Collective::kSend, stream_ / c_.tp, 2, c_.ranks() / c_.pp);
+  return collective(Collective::kSend, stream_ / c_.tp, 2, c_.ranks() / c_.replica / c_.pp);
+}
+
+double Costs::replica_bytes(const Layer& l) const {
+  if (c_.replica == 1) return 0;
+  return kMasterBytes * (c_.zero == 0 ? l.parameters() : l.dense / state_group() + l.experts / expert_group());
+}
+
+double Costs::replica_seconds(const Layer& l) const {
+  const double bytes = replica_bytes(l);
+  if (bytes == 0) return 0;
+  const Machine& m = s_.between_replicas ? *s_.between_replicas : s_.machine;
+  const int nodes = nodes_spanned(c_.replica, c_.ranks() / c_.replica, m.links.node);
+  return collective_seconds(Collective::kAllReduce, bytes, c_.replica, nodes, m);
 }
 
 // Seconds that compute loses to collectives that run beside it for `hidden` seconds. async_tp sends parts of products

@@ -53,6 +53,10 @@ class Costs {
   double gather_seconds(const Layer& layer) const;
   double reduce_seconds(const Layer& layer) const;
   double send_seconds() const;
+  /// Bytes of a layer's gradients that a rank sums over replicas once a step, after the sums inside its replica, and
+  /// their seconds.
+  double replica_bytes(const Layer& layer) const;
+  double replica_seconds(const Layer& layer) const;
   /// Seconds that compute loses to collectives that run beside it for `hidden` seconds. async_tp sends parts of
   /// products as copies, which need no multiprocessors.
   double contention(double hidden) const;

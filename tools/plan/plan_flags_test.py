@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 PLAN = os.path.join("tools", "plan", "plan")
-STEP = ["batch", "batch_tokens", "seq", "microbatches", "host_us", "kw_per_gpu", "measure", "top"]
+STEP = ["batch", "batch_tokens", "seq", "microbatches", "host_us", "kw_per_gpu", "measure", "top", "replicas",
+        "replica_gbit", "replica_latency_us"]
 STEP_TEXT = [("schedule", "1f1b"), ("recompute", "full"), ("mesh", "tp2"), ("curve", "a"),
              ("collectives", "a"), ("timeline", "a"), ("save_plan", "a")]
 INFERENCE = [("prompt", "5"), ("generated", "5"), ("kv_dtype", "fp8")]

@@ -33,25 +33,27 @@ struct Options {
   File curve{File::Use::kWrite}, collectives{File::Use::kWrite}, timeline{File::Use::kWrite},
       save_plan{File::Use::kWrite};
   File config{File::Use::kRead}, json{File::Use::kWrite};
-  int gpus = 512, top = 5, measure = 0;
+  int gpus = 512, top = 5, measure = 0, replicas = 1;
   int64_t batch = 0, seq = 0, microbatches = 0, prompt = 1024, generated = 1024;
   bool inference = false, has_gpus = false;
   double batch_tokens = 4e6, usd_per_gpu_hour = 0, kw_per_gpu = 0, host_us = 0, memory_margin = kMemoryMargin;
+  double replica_gbit = 0, replica_latency_us = 0;
   bool tf32 = false, async_tp = true;
   bool has_batch_tokens = false, has_model = false, has_prompt = false, has_generated = false;
 };
 
 // Sets --gpus to the ranks of --mesh if it is not given.
 Fixed fixed_of(Options& o) {
-  Fixed f{.schedule = o.schedule, .microbatches = o.microbatches};
+  Fixed f{.replicas = o.replicas, .schedule = o.schedule, .microbatches = o.microbatches};
+  check_flag("replicas", o.replicas == 1 || o.mesh.empty(), str_cat(o.replicas), "no --mesh, or replicas in it");
   if (!o.mesh.empty()) {
     dist::Mesh mesh;
     as_usage_error("--mesh: ", [&] { mesh = dist::Mesh::parse(o.mesh, {}); });
     check_flag("schedule", o.schedule.empty() || mesh.find("pp"), o.schedule, "a --mesh with pp");
-    f.dimensions = {{"dp", 1}, {"fsdp", 1}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}};
+    f.dimensions = {{"replica", 1}, {"dp", 1}, {"fsdp", 1}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}};
     for (const dist::Mesh::Dim& dim : mesh.dims()) {
       check_flag("mesh", f.dimensions.contains(dim.name) && dim.over.empty(), o.mesh,
-                 "dimensions dp, fsdp, tp, cp, ep and pp");
+                 "dimensions replica, dp, fsdp, tp, cp, ep and pp");
       f.dimensions[dim.name] = dim.size;
     }
     if (!o.has_gpus) o.gpus = mesh.size();
@@ -94,6 +96,13 @@ Workload setup_of(const Options& o) {
   WEFT_CHECK(s.machine.memory > 0, o.gpu,
              ": \"memory\" is missing or 0; need the bytes of a GPU's memory, such as 80e9");
   as_flag("attention", "attention: ", [&] { s.attention = attention_kernel(o.attention); });
+  if (o.replica_gbit > 0) {
+    // Each rank has its share of the link.
+    Machine& m = s.between_replicas.emplace(s.machine);
+    m.links = {.node = 1, .outer_hop = 1e-6 * o.replica_latency_us, .outer_bus = o.replica_gbit * 1e9 / 8};
+  }
+  check_flag("replica_latency_us", o.replica_latency_us == 0 || o.replica_gbit > 0, str_cat(o.replica_latency_us),
+             "--replica_gbit");
   s.gpus = o.gpus;
   s.async_tp = o.async_tp;
   s.host_seconds = 1e-6 * o.host_us;
@@ -273,6 +282,17 @@ PartFlags plan_flags(Options& o) {
        {{"tf32", &o.tf32, "with --dtype f32: products on tensor cores, as CompileOptions::tf32"}, kAll},
        {{"recompute", &o.recompute, "values that backward recomputes: cheap values, full layers, or auto"}, kStep},
        {{"mesh", &o.mesh, "plan this mesh alone, such as pp8,fsdp8,tp8"}, kStep},
+       {{"replicas",
+         &o.replicas,
+         "plan meshes with this number of replicas that may die and come back; the search proposes no others",
+         {1, 1 << 20}},
+        kStep},
+       {{"replica_gbit",
+         &o.replica_gbit,
+         "Gbit/s of each GPU's share of the link between replicas; 0: they use the network between nodes",
+         {0, 1e6}},
+        kStep},
+       {{"replica_latency_us", &o.replica_latency_us, "microseconds of a message over this link", {0, 1e9}}, kStep},
        {{"schedule", &o.schedule, "plan meshes with pp alone, with this schedule"}, kStep},
        {{"microbatches", &o.microbatches, "plan this number alone; 0: all", {0, 1e9}}, kStep},
        {{"attention", &o.attention, "the kernel of attention, whose rate on an H100 is known: weft, cudnn or flash2"},

@@ -24,6 +24,14 @@ GOOD += [
      ["fsdp8 m2"]),
 ]
 
+# Replicas that may die: in a given mesh, or in all meshes of the search, over the link between them.
+GOOD += [
+    (["--model", "llama-8b", "--mesh", "replica2,fsdp16", "--batch", "64"],
+     ["\nreplica2,fsdp16", "sums over replicas ", "replica2: two replicas"]),
+    (["--model", "llama-8b", "--gpus", "32", "--batch", "64", "--replicas", "4", "--replica_gbit", "8",
+      "--replica_latency_us", "500"], ["between replicas 1 GB/s a GPU, 500 us a message\n", "\nreplica4,"]),
+]
+
 # Arguments, and a part of the error; exit code 2.
 BAD = [
     (["--model", "llama-9"], "--model: got 'llama-9'"),
@@ -42,6 +50,9 @@ BAD = [
     (["--what_if", "gpus=2x,gpus=2x"], "--what_if: got 'gpus=2x', the second gpus; need each name once"),
     (["--what_if", "gpus=2x,"], "--what_if: got ''; need gpu_flops"),
     (["--measure", "1"], "--measure: got h100-sxm; need --gpu cpu"),
+    (["--replicas", "2", "--mesh", "fsdp8"], "--replicas: got 2; need no --mesh, or replicas in it"),
+    (["--replica_latency_us", "5"], "--replica_latency_us: got 5; need --replica_gbit"),
+    (["--mesh", "rep2"], "--mesh: got rep2; need dimensions replica, dp, fsdp, tp, cp, ep and pp"),
     (SMALL + ["--recompute", "full", "--measure", "1"], "--measure: got --recompute full; need"),
 ]
 
@@ -50,6 +61,7 @@ FAILED = [
     (["--gpus", "6", "--batch", "6", "--mesh", "tp6"], "over 6 GPUs: tp6 m6: heads (64) does not divide over 6; "),
     (["--gpus", "128", "--batch", "128", "--mesh", "pp128"], "80 layers are fewer than 128 stages"),
     (["--gpus", "8", "--batch", "8", "--mesh", "fsdp8", "--microbatches", "3"], "sequences of a rank (1) does not"),
+    (["--gpus", "8", "--replicas", "3"], "over 8 GPUs: replica3: GPUs (8) do not divide over 3; "),
     (["--model", "llama-70b", "--gpus", "8"], "llama-70b fits nowhere: of"),
     (["--model", "llama-70b", "--gpus", "8", "--what_if", "memory=1.1x"], "llama-70b fits nowhere: of"),
 ]
@@ -118,6 +130,11 @@ def main():
                 json.dump(text, f)
             code, out, err = run(["--model", "llama-8b", "--gpu", own], folder)
             check(code == 1 and not out and err.startswith(f"plan: {own}: {part}"), part, err)
+
+        # A plan of replicas is saved like others.
+        plan = os.path.join(folder, "r.plan")
+        code, out, err = run(SMALL + ["--mesh", "replica2,dp2", "--save_plan", plan], folder)
+        check(code == 0 and not err and "mesh replica2,dp2" in read(plan), "plan of replicas", (out, err))
 
         # A plan is priced with a ring for cp, so the saved plan has a ring.
         plan = os.path.join(folder, "a.plan")

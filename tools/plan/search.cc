@@ -64,8 +64,12 @@ class Searcher {
 
   Search run() {
     if (!f_.dimensions.empty()) {
-      const auto size = [&](const char* name) { return f_.dimensions.at(name); };
-      const Candidate given{.dp = size("dp"),
+      const auto size = [&](const char* name) {
+        const auto at = f_.dimensions.find(name);
+        return at == f_.dimensions.end() ? 1 : at->second;
+      };
+      const Candidate given{.replica = size("replica"),
+                            .dp = size("dp"),
                             .fsdp = size("fsdp"),
                             .tp = size("tp"),
                             .cp = size("cp"),
@@ -76,12 +80,16 @@ class Searcher {
     }
     const ModelShape& m = s_.model;
     const int64_t most_tp = std::min<int64_t>(m.heads, int64_t{4} * s_.machine.links.node);
-    for (const int64_t pp : divisors(s_.gpus)) {
+    if (s_.gpus % f_.replicas != 0)
+      uneven({.replica = f_.replicas}, str_cat("GPUs (", s_.gpus, ") do not divide over ", f_.replicas));
+    const int gpus = s_.gpus % f_.replicas == 0 ? s_.gpus / f_.replicas : 0;  // GPUs of a replica
+    for (const int64_t pp : divisors(gpus)) {
       if (pp > std::min(m.layers(), f_.most_pp)) break;
-      for (const int tp : powers(most_tp, s_.gpus / pp))
-        for (const int cp : powers(16, s_.gpus / pp / tp))
-          for (const int ep : powers(std::max<int64_t>(1, m.experts()), s_.gpus / pp / tp / cp))
-            splits({.fsdp = static_cast<int>(s_.gpus / pp / tp / cp / ep),
+      for (const int tp : powers(most_tp, gpus / pp))
+        for (const int cp : powers(16, gpus / pp / tp))
+          for (const int ep : powers(std::max<int64_t>(1, m.experts()), gpus / pp / tp / cp))
+            splits({.replica = f_.replicas,
+                    .fsdp = static_cast<int>(gpus / pp / tp / cp / ep),
                     .tp = tp,
                     .cp = cp,
                     .ep = ep,

@@ -32,7 +32,8 @@ struct Search {
 
 /// The values that the search keeps fixed; it varies values that are 0 or empty.
 struct Fixed {
-  std::map<std::string, int> dimensions;  // all six dimensions of the mesh
+  std::map<std::string, int> dimensions;  // dimensions of the mesh; others are 1; empty: all meshes
+  int replicas = 1;                       // replicas that may die, of all meshes to try; the search proposes no other
   std::string schedule;                   // for meshes with pp alone
   int64_t microbatches = 0;
   std::optional<bool> recompute;

@@ -49,6 +49,7 @@ struct Found {
 // Prices all candidates of a mesh one by one and finds the fastest that fits, or the smallest.
 struct Exhaustive {
   const Workload& w;
+  int replicas = 1;
   int64_t candidates = 0, uneven = 0;
   std::set<std::pair<std::string, double>> plans = {};  // plan and memory
   Found fastest = {}, smallest = {};
@@ -99,20 +100,20 @@ struct Exhaustive {
   }
 
   void run() {
-    const int n = w.gpus;
+    const int n = w.gpus / replicas;
     for (int pp = 1; pp <= std::min<int64_t>(n, w.model.layers()); ++pp)
       for (int tp = 1; tp <= std::min<int64_t>(w.model.heads, 4 * w.machine.links.node); tp *= 2)
         for (int cp = 1; cp <= 16; cp *= 2)
           for (int ep = 1; ep <= std::max<int64_t>(1, w.model.experts()); ep *= 2) {
             if (n % (pp * tp * cp * ep) != 0) continue;
             const int data = n / (pp * tp * cp * ep);
-            if (w.batch % (data * ep) != 0) {
+            if (w.batch % (replicas * data * ep) != 0) {
               ++uneven;
               continue;
             }
             for (int fsdp = 1; fsdp <= data; ++fsdp)
               if (data % fsdp == 0 && (fsdp == 1 || fsdp == data || fsdp * tp * cp * ep % w.machine.links.node == 0))
-                mesh({.dp = data / fsdp, .fsdp = fsdp, .tp = tp, .cp = cp, .ep = ep, .pp = pp});
+                mesh({.replica = replicas, .dp = data / fsdp, .fsdp = fsdp, .tp = tp, .cp = cp, .ep = ep, .pp = pp});
           }
   }
 };
@@ -124,9 +125,10 @@ TEST(Search, FindsWhatAnExhaustiveSearchFinds) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const Workload w = random_workload(random);
-    Exhaustive all{w};
+    const int replicas = seed % 4 == 0 && w.gpus % 2 == 0 ? 2 : 1;
+    Exhaustive all{w, replicas};
     all.run();
-    const Search s = search_plans(w, {}, 1);
+    const Search s = search_plans(w, {.replicas = replicas}, 1);
     std::set<std::pair<std::string, double>> plans;
     for (const PricedCandidate& p : s.best) plans.emplace(p.candidate.text(), p.cost.memory());
     for (const Rejected& r : s.rejected) {
@@ -176,9 +178,8 @@ TEST(Search, BatchesThatSuitTheGpus) {
   Workload w = on_h100("llama-8b", 8, 999'999'937);  // a prime
   const Search s = search_plans(w, {}, 1);
   EXPECT_GT(s.uneven, 0);
-  EXPECT_EQ(
-      search_plans(w, {.dimensions = {{"dp", 1}, {"fsdp", 8}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}).uneven_why,
-      "fsdp8 m124999992: batch (999999937) does not divide over 8");
+  EXPECT_EQ(search_plans(w, {.dimensions = {{"fsdp", 8}}}).uneven_why,
+            "fsdp8 m124999992: batch (999999937) does not divide over 8");
 }
 
 // Simulated times are compared with simulated times and closed forms with closed forms, and the best plan is the same
@@ -189,6 +190,21 @@ TEST(Search, TheBestIsTheFastest) {
   EXPECT_EQ(one.best[0].candidate.text(), ten.best[0].candidate.text());
   EXPECT_EQ(one.best[0].cost.step, ten.best[0].cost.step);
   for (const Rejected& r : ten.rejected) EXPECT_FALSE(r.why.starts_with("-")) << r.plan << ": " << r.why;
+}
+
+TEST(Search, ProposesReplicasOnlyIfAskedFor) {
+  const Workload w = on_h100("llama-8b", 32, 64);
+  const auto replicas_of = [&](const Fixed& fixed) {
+    std::set<int> all;
+    for (const PricedCandidate& p : search_plans(w, fixed, 20).best) all.insert(p.candidate.replica);
+    return all;
+  };
+  EXPECT_EQ(replicas_of({}), std::set<int>{1});
+  EXPECT_EQ(replicas_of({.replicas = 4}), std::set<int>{4});
+  EXPECT_EQ(replicas_of({.dimensions = {{"replica", 2}, {"fsdp", 16}}}), std::set<int>{2});
+  const Search odd = search_plans(w, {.replicas = 3});
+  EXPECT_TRUE(odd.best.empty());
+  EXPECT_EQ(odd.uneven_why, "replica3: GPUs (32) do not divide over 3");
 }
 
 TEST(Search, AGivenScheduleHasMeshesWithPpAlone) {

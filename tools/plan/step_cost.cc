@@ -18,8 +18,15 @@ constexpr double kForwardLaunches = 12, kBackwardLaunches = 24;
 double d(int64_t n) { return static_cast<double>(n); }
 
 // One microbatch without pp.
-std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool reduce, bool first_gathers) {
+std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool reduce, bool first_gathers, bool last) {
   std::vector<Pass> all;
+  // Sums over microbatches cross between replicas, with the last one.
+  const auto seconds = [&](const Layer& l) {
+    return (reduce ? costs.reduce_seconds(l) : 0) + (last ? costs.replica_seconds(l) : 0);
+  };
+  const auto bytes = [&](const Layer& l) {
+    return l.parameters() * kMasterBytes + (last ? costs.replica_bytes(l) : 0);
+  };
   const int64_t n = model.layers();
   for (int64_t i = 0; i < n; ++i) {
     const Layer& l = model.at(i);
@@ -36,10 +43,10 @@ std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool re
                  .gather = costs.gather_seconds(h),
                  .compute = h.forward + h.input + h.weight,
                  .blocking = h.tp_forward + h.tp_backward,
-                 .reduce = reduce ? costs.reduce_seconds(h) : 0,
+                 .reduce = seconds(h),
                  .gather_bytes = h.parameters() * costs.element(),
                  .blocking_bytes = h.forward_bytes + h.backward_bytes,
-                 .reduce_bytes = h.parameters() * kMasterBytes});
+                 .reduce_bytes = bytes(h)});
   for (int64_t i = n - 1; i >= 0; --i) {
     const Layer& l = model.at(i);
     // The last layer's weights are still there.
@@ -48,25 +55,25 @@ std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool re
                    .compute = l.input + l.weight,
                    .blocking = l.exposed_backward(),
                    .hidden = l.hidden_backward,
-                   .reduce = reduce ? costs.reduce_seconds(l) : 0,
+                   .reduce = seconds(l),
                    .gather_bytes = l.parameters() * costs.element(),
                    .blocking_bytes = l.backward_bytes,
-                   .reduce_bytes = l.parameters() * kMasterBytes});
+                   .reduce_bytes = bytes(l)});
   }
   // The embedding has too little work to hide a collective, so it is part of the first layer. Backward reads no table.
   const Layer& table = model.embedding;
-  Pass &first = all.front(), &last = all.back();
+  Pass &first = all.front(), &end = all.back();
   first.gather += costs.gather_seconds(table);
   first.gather_bytes += table.parameters() * costs.element();
   first.compute += table.forward;
   first.blocking += table.tp_forward;
   first.blocking_bytes += table.forward_bytes;
-  last.compute += table.weight;
-  last.blocking += table.tp_backward;
-  last.blocking_bytes += table.backward_bytes;
+  end.compute += table.weight;
+  end.blocking += table.tp_backward;
+  end.blocking_bytes += table.backward_bytes;
   if (reduce && !model.tied) {  // else its gradient is part of the head's
-    last.reduce += costs.reduce_seconds(table);
-    last.reduce_bytes += table.parameters() * kMasterBytes;
+    end.reduce += seconds(table);
+    end.reduce_bytes += bytes(table);
   }
   if (!first_gathers) first.gather = 0;
   return all;
@@ -74,10 +81,10 @@ std::vector<Pass> passes_of(const Costs& costs, const LayerCosts& model, bool re
 
 // One stage of a pipeline for one microbatch.
 struct Stage {
-  double forward = 0, input = 0, weight = 0;                              // including waiting for collectives
-  double compute = 0, tp = 0, cp = 0, ep = 0, data = 0, all_network = 0;  // parts of the sum
-  double contended = 0;                                                   // collectives hidden in layers
-  double gather = 0, reduce = 0, kept = 0, dense = 0, experts = 0;
+  double forward = 0, input = 0, weight = 0;                                     // including waiting for collectives
+  double compute = 0, tp = 0, cp = 0, ep = 0, data = 0, all_network = 0;         // parts of the sum
+  double contended = 0;                                                          // collectives hidden in layers
+  double gather = 0, reduce = 0, replica = 0, kept = 0, dense = 0, experts = 0;  // replica: part of reduce
 };
 
 void add(Stage& s, const Layer& l, const Costs& costs, const Candidate& c) {
@@ -96,7 +103,8 @@ void add(Stage& s, const Layer& l, const Costs& costs, const Candidate& c) {
   s.all_network += l.hidden_forward + l.hidden_backward + l.exposed_forward() + l.exposed_backward();
   if (!c.gather_once) s.all_network += 2 * gather;
   s.gather += gather;
-  s.reduce += costs.reduce_seconds(l);
+  s.replica += costs.replica_seconds(l);
+  s.reduce += costs.reduce_seconds(l) + costs.replica_seconds(l);
   s.kept += c.full_recompute ? l.input_bytes : l.kept;
   s.dense += l.dense;
   s.experts += l.experts;
@@ -124,9 +132,9 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
   double launches = 0;
   if (c.pp == 1) {
     double hidden = 0;
-    const auto add_microbatches = [&](double n, bool reduce, bool first) {
+    const auto add_microbatches = [&](double n, bool reduce, bool first, bool last) {
       if (n <= 0) return;
-      const Timeline t = run_passes(passes_of(costs, model, reduce, first));
+      const Timeline t = run_passes(passes_of(costs, model, reduce, first, last));
       r.compute += n * t.compute;
       r.exposed_data += n * t.exposed;
       const double ahead = first ? 0 : costs.gather_seconds(model.embedding) + costs.gather_seconds(model.at(0));
@@ -134,9 +142,9 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
       hidden += n * (t.network - t.exposed + ahead);
     };
     // Later microbatches gather for their first layer behind the previous microbatch's backward.
-    add_microbatches(1, m == 1 || costs.reduces_each(), true);
-    add_microbatches(m - 2, costs.reduces_each(), false);
-    add_microbatches(m == 1 ? 0 : 1, true, false);
+    add_microbatches(1, m == 1 || costs.reduces_each(), true, m == 1);
+    add_microbatches(m - 2, costs.reduces_each(), false, false);
+    add_microbatches(m == 1 ? 0 : 1, true, false, true);
     Stage all;
     for (int64_t i = 0; i < model.layers(); ++i) add(all, model.at(i), costs, c);
     r.communication += m * (all.all_network - all.tp - all.cp - all.ep);
@@ -145,6 +153,8 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
                         model.embedding.tp_backward);
     r.exposed_cp = m * all.cp;
     r.exposed_ep = m * all.ep;
+    r.replica_sums =
+        all.replica + costs.replica_seconds(model.head) + (model.tied ? 0 : costs.replica_seconds(model.embedding));
     ranks.push_back({.dense = all.dense + model.head.dense + (s.model.tied ? 0 : table),
                      .experts = all.experts,
                      .gathered = c.zero == 3 ? one_ahead : 0,
@@ -172,9 +182,10 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     for (int k = 0; k < stages; ++k) {
       Stage& to = by_rank[rank_of(k)];
       const Stage& from = by_stage[k];
-      for (double Stage::*part : {&Stage::forward, &Stage::input, &Stage::weight, &Stage::compute, &Stage::tp,
-                                  &Stage::cp, &Stage::ep, &Stage::data, &Stage::all_network, &Stage::contended,
-                                  &Stage::gather, &Stage::reduce, &Stage::kept, &Stage::dense, &Stage::experts})
+      for (double Stage::*part :
+           {&Stage::forward, &Stage::input, &Stage::weight, &Stage::compute, &Stage::tp, &Stage::cp, &Stage::ep,
+            &Stage::data, &Stage::all_network, &Stage::contended, &Stage::gather, &Stage::reduce, &Stage::replica,
+            &Stage::kept, &Stage::dense, &Stage::experts})
         to.*part += from.*part;
     }
     const Stage& slow = *std::max_element(by_rank.begin(), by_rank.end(), [](const Stage& a, const Stage& b) {
@@ -201,6 +212,7 @@ StepCost cost_of(const Workload& s, const Candidate& c, bool simulate) {
     r.exposed_tp = m * slow.tp;
     r.exposed_cp = m * slow.cp;
     r.exposed_ep = m * slow.ep;
+    r.replica_sums = slow.replica;
     // The first and the last value pass all stages; work hides the other transfers.
     const double send = costs.send_seconds();
     r.exposed_pp = 2 * (stages - 1) * send;
@@ -277,13 +289,13 @@ StepCost simulated_cost(const Workload& setup, const Candidate& c) { return cost
 Timeline step_timeline(const Workload& setup, const Candidate& c) {
   const Costs costs(setup, c);
   costs.check_divides();
-  return run_passes(passes_of(costs, LayerCosts(setup, costs), true, true), true);
+  return run_passes(passes_of(costs, LayerCosts(setup, costs), true, true, true), true);
 }
 
 FsdpSeconds fsdp_seconds(const Workload& setup, int gpus) {
   const Candidate c{.fsdp = gpus, .zero = 3};
   const Costs costs(setup, c);
-  const Timeline t = run_passes(passes_of(costs, LayerCosts(setup, costs), true, true));
+  const Timeline t = run_passes(passes_of(costs, LayerCosts(setup, costs), true, true, true));
   return {.compute = t.compute, .communication = t.network};
 }
 

@@ -22,6 +22,7 @@ struct StepCost {
   double compute = 0;  // compute of the slowest rank
   double bubble = 0, update = 0, host = 0;
   double update_gather = 0;  // gathering new weights to all ranks with ZeRO-1; part of exposed_data
+  double replica_sums = 0;   // the sums of gradients over replicas; part of communication
   double contention = 0;     // compute's loss while collectives use multiprocessors beside it
   double exposed_tp = 0, exposed_cp = 0, exposed_ep = 0, exposed_pp = 0, exposed_data = 0;
   double communication = 0;                               // all collectives of a rank, including hidden collectives

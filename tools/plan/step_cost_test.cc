@@ -88,6 +88,42 @@ TEST(StepCost, ReducesGradientsOf16BitStepsInF32) {
   }
 }
 
+// Reduced shards cross between replicas, once a step.
+TEST(StepCost, SumsOverReplicasAreThoseOfThePartitioner) {
+  const Workload w = small("llama_shakespeare", 4, 8, 128);
+  for (int64_t m : {1, 2}) {
+    const CollectiveBytes fsdp = collective_bytes(w, {.replica = 2, .fsdp = 2, .zero = 3, .microbatches = m}),
+                          dp = collective_bytes(w, {.replica = 2, .dp = 2, .microbatches = m});
+    EXPECT_NEAR(planned("replica2,fsdp2", "replica", 8, m).reduced / fsdp.over_replicas, 1, 0.03) << m;
+    EXPECT_NEAR(planned("replica2,dp2", "replica", 8, m).reduced / dp.over_replicas, 1, 0.03) << m;
+    EXPECT_NEAR(dp.over_replicas / fsdp.over_replicas, 2, 1e-9);
+  }
+  EXPECT_EQ(collective_bytes(w, {.fsdp = 4, .zero = 3}).over_replicas, 0);
+}
+
+// Over one network, replicas cost as much as dp. A link between them has its own price: 2 (R - 1) / R of the bytes, and
+// 2 log2(R) messages for each layer, the embedding and the head.
+TEST(StepCost, PricesTheLinkBetweenReplicas) {
+  Workload w = on_h100("llama-8b", 32, 64);
+  const StepCost dp = step_cost(w, {.dp = 2, .fsdp = 16, .zero = 3}),
+                 replica = step_cost(w, {.replica = 2, .fsdp = 16, .zero = 3});
+  EXPECT_NEAR(replica.step, dp.step, 1e-12);
+  EXPECT_EQ(replica.memory(), dp.memory());
+  EXPECT_EQ(dp.replica_sums, 0);
+  EXPECT_LT(replica.replica_sums, replica.communication);
+  w.between_replicas = w.machine;
+  w.between_replicas->links = {.node = 1, .outer_hop = 1e-3, .outer_bus = 1e9};
+  const double bytes = 4. * static_cast<double>(w.model.parameters()) / 16, messages = 2 * (w.model.layers() + 2.);
+  for (int64_t m : {1, 2}) {
+    const StepCost slow = step_cost(w, {.replica = 2, .fsdp = 16, .zero = 3, .microbatches = m});
+    EXPECT_NEAR(slow.replica_sums / (bytes / 1e9 + messages * 1e-3), 1, 1e-3) << m;
+    EXPECT_GT(slow.step, replica.step);
+    EXPECT_GE(slow.exposed_data, slow.replica_sums - slow.compute);
+  }
+  const StepCost stages = step_cost(w, {.replica = 2, .fsdp = 4, .pp = 4, .zero = 3, .microbatches = 4});
+  EXPECT_NEAR(stages.replica_sums / (bytes / 1e9), 1, 0.3);  // about a fourth of the layers, on a fourth of the ranks
+}
+
 // In the partitioned graph's estimate, a rank waits for a part of all communication.
 TEST(StepCost, AnEstimateExposesAPartOfTheCommunication) {
   for (const char* mesh : {"dp2", "fsdp2", "dp2,tp2"})

@@ -8,8 +8,7 @@ namespace weft::planner {
 
 // Fully sharded data parallelism alone, beside the best plan.
 static std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
-  const Search alone =
-      search_plans(s, {.dimensions = {{"dp", 1}, {"fsdp", s.gpus}, {"tp", 1}, {"cp", 1}, {"ep", 1}, {"pp", 1}}}, 1);
+  const Search alone = search_plans(s, {.dimensions = {{"fsdp", s.gpus}}}, 1);
   if (alone.best.empty())
     return str_cat("fsdp alone ", alone.least_memory > 0 ? "does not fit" : "does not divide the batch");
   const PricedCandidate& plan = alone.best[0];

@@ -57,6 +57,8 @@ std::string machine_text(const Machine& m) {
 // The meaning of a word in plans; printed if a plan contains the word.
 constexpr std::pair<const char*, const char*> kWords[] = {
     {" m", "m2: two microbatches, parts of a batch that run one after another"},
+    {"replica",
+     "replica2: two replicas, each with the whole state and its part of the batch; if one dies, the others go on"},
     {" zero ", "zero 1: the state of the optimiser is split over dp; zero 0: each rank of dp has all of it"},
     {" gather ", "gather once: weights that fsdp splits are gathered once a step; gather each: for each microbatch"},
     {" recompute", "recompute: backward computes full layers again, else cheap values alone"}};
@@ -112,6 +114,7 @@ io::OrderedJson planned_json(const Workload& s, const PricedCandidate& p, const 
                       {"exposed_pp", k.exposed_pp},
                       {"exposed_data", k.exposed_data},
                       {"communication", k.communication},
+                      {"replica_sums", k.replica_sums},
                       {"memory", k.memory()}};
   if (price.usd_per_gpu_hour > 0) one["usd_per_1e9_tokens"] = price.usd(rate);
   if (price.kw_per_gpu > 0) one["kwh_per_1e9_tokens"] = price.kwh(rate);
@@ -125,6 +128,9 @@ double Price::kwh(double rate) const { return kTokens / rate / 3600 * kw_per_gpu
 
 std::string plan_report(const Workload& s, const Search& search, const Price& price) {
   std::string text = setup_text(s) + machine_text(s.machine);
+  if (s.between_replicas)
+    text += str_cat("between replicas ", number_text(s.between_replicas->links.outer_bus / 1e9), " GB/s a GPU, ",
+                    seconds_text(s.between_replicas->links.outer_hop), " a message\n");
   if (search.best.empty()) return text + nothing_fits(s, search) + "\n";
   std::vector<std::vector<std::string>> rows{
       {"plan", "step", "MFU", "tokens/s/GPU", "memory", "compute", "contention", "bubble", "exposed", "hidden"}};
@@ -143,7 +149,9 @@ std::string plan_report(const Workload& s, const Search& search, const Price& pr
   const StepCost& best = search.best[0].cost;
   text += str_cat("best: exposed tp ", seconds_text(best.exposed_tp), ", cp ", seconds_text(best.exposed_cp), ", ep ",
                   seconds_text(best.exposed_ep), ", pp ", seconds_text(best.exposed_pp), ", gathers and reductions ",
-                  seconds_text(best.exposed_data), "; update ", seconds_text(best.update),
+                  seconds_text(best.exposed_data),
+                  best.replica_sums > 0 ? str_cat("; sums over replicas ", seconds_text(best.replica_sums)) : "",
+                  "; update ", seconds_text(best.update),
                   "; contention, for multiprocessors that hidden collectives use, ", seconds_text(best.contention),
                   best.host > 0 ? str_cat("; waits for the host ", seconds_text(best.host)) : "", "; memory: state ",
                   bytes_text(best.state), ", gathered ", bytes_text(best.gathered), ", kept ", bytes_text(best.kept),

@@ -65,6 +65,7 @@ Workload changed(Workload s, const std::vector<Change>& changes, bool fit_batch)
         m.links.*rate *= c.number;
       for (auto* points : {&m.links.inner_gather, &m.links.inner_reduce, &m.links.outer_gather, &m.links.outer_reduce})
         scale(*points, c.number);
+      if (s.between_replicas) s.between_replicas->links.outer_bus *= c.number;
     } else if (c.name == "bandwidth") {
       const double by = c.of(m.bytes) / m.bytes;
       m.bytes *= by;

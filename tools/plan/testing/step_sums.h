@@ -15,9 +15,9 @@ inline double product_flops(const Workload& setup, const Candidate& c) {
 }
 
 /// Bytes of a rank's collectives: gathers and scatters over tp, gathers and reductions over the data dimensions (the
-/// larger of operand and result).
+/// larger of operand and result), and sums over replicas.
 struct CollectiveBytes {
-  double tp_gathered = 0, tp_scattered = 0, data_gathered = 0, data_reduced = 0;
+  double tp_gathered = 0, tp_scattered = 0, data_gathered = 0, data_reduced = 0, over_replicas = 0;
 };
 inline CollectiveBytes collective_bytes(const Workload& setup, const Candidate& c) {
   const auto d = [](int64_t n) { return static_cast<double>(n); };
@@ -34,6 +34,8 @@ inline CollectiveBytes collective_bytes(const Workload& setup, const Candidate& 
   }
   if (c.zero == 3) b.data_gathered = (2 * parameters + 3 * table) * e;  // backward does not read the embedding
   b.data_reduced = (parameters + 2 * table) * kMasterBytes;
+  b.over_replicas = costs.replica_bytes(model.head) + costs.replica_bytes(model.embedding);
+  for (const auto& [layer, count] : model.kinds) b.over_replicas += d(count) * costs.replica_bytes(layer);
   return b;
 }
 
