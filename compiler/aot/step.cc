@@ -186,9 +186,9 @@ void AotStep::load(const std::string& path) {
     const io::TensorInfo& info = file.at(state_->names[i]);
     WEFT_CHECK(info.dtype == type.dtype && info.shape == type.shape, state_->name, ": ", path, ": '", info.name,
                "' is ", TensorType{info.dtype, {}, info.shape}, "; need ", type);
-    const auto bytes = file.bytes(info.name);
-    values.push_back(
-        tensor_over(bytes.data(), static_cast<int64_t>(bytes.size()), type, contiguous_strides(type.shape)));
+    std::vector<std::byte> bytes(static_cast<size_t>(info.nbytes()));
+    file.read(info.name, 0, info.nbytes(), bytes.data());
+    values.push_back(tensor_over(bytes.data(), info.nbytes(), type, contiguous_strides(type.shape)));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const CellOwner own(*g.cells[i], "load");

@@ -312,12 +312,17 @@ FileLock::FileLock(const std::string& path, const std::string& what) : path_(pat
   if (::ftruncate(fd_, 0) == 0) (void)!::pwrite(fd_, process.data(), process.size(), 0);
 }
 
-void FileLock::renew() {
+bool FileLock::is_replaced() const {
   struct stat mine, now;
-  const bool there = ::lstat(path_.c_str(), &now) == 0;
-  if (there && ::fstat(fd_, &mine) == 0 && mine.st_dev == now.st_dev && mine.st_ino == now.st_ino) return;
+  return ::lstat(path_.c_str(), &now) == 0 &&
+         (::fstat(fd_, &mine) != 0 || mine.st_dev != now.st_dev || mine.st_ino != now.st_ino);
+}
+
+void FileLock::renew() {
+  const bool replaced = is_replaced();
+  if (struct stat st; !replaced && ::lstat(path_.c_str(), &st) == 0) return;
   FileLock next(path_, what_);  // throws if another process holds it
-  WEFT_CHECK_AS(kFailedPrecondition, !there, what_,
+  WEFT_CHECK_AS(kFailedPrecondition, !replaced, what_,
                 " was removed while this process used it, and another process has used it since; need a path that no "
                 "other process uses");
   std::swap(fd_, next.fd_);

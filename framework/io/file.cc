@@ -2,8 +2,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <new>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
@@ -48,11 +52,19 @@ void fail(int error, std::string_view what, const std::string& path) {
   weft::internal::fail(code, str_cat("cannot ", what, " '", path, "': ", errno_text(error)));
 }
 
+// Lets this process open as many files as it may: systems often begin with a lower limit. False if it has that already.
+static bool raise_limit_of_files() {
+  struct rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 int open_or_fail(const std::string& path, int flags, std::string_view what, int mode) {
   int fd;
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
+  } while (fd < 0 && (errno == EINTR || (errno == EMFILE && raise_limit_of_files())));
   if (fd < 0) fail(errno, what, path);
   return fd;
 }
@@ -72,7 +84,9 @@ namespace {
 
 struct Closer {
   int fd;
-  ~Closer() { ::close(fd); }
+  ~Closer() {
+    if (fd >= 0) ::close(fd);
+  }
 };
 
 /// Opens a regular file and returns its size in `size`. Everything else is refused; opening a pipe without
@@ -124,6 +138,11 @@ bool exists(const std::string& path) {
 bool is_folder(const std::string& path) {
   struct stat st;
   return ::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool is_in_memory(const std::string& path) {
+  struct statfs fs;
+  return ::statfs(path.c_str(), &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
 int64_t file_size(const std::string& path) {
@@ -193,16 +212,40 @@ int open_for_update(const std::string& path, int flags) {
   return open_regular(path, O_RDWR | O_CREAT | flags, "write", &size);
 }
 
-MappedFile::MappedFile(const std::string& path) : path_(path) {
+MappedFile::MappedFile(const std::string& path, bool reads) : path_(path) {
   Closer file{open_regular(path, O_RDONLY, "read", &size_)};
-  if (size_ == 0) return;
-  void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
-  if (p == MAP_FAILED) internal::fail(errno, "map", path);
-  data_ = static_cast<const std::byte*>(p);
+  if (size_ > 0) {
+    void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+    if (p == MAP_FAILED) internal::fail(errno, "map", path);
+    data_ = static_cast<const std::byte*>(p);
+  }
+  if (reads) fd_ = std::exchange(file.fd, -1);
 }
 
 MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MappedFile::read(int64_t begin, std::span<std::byte> to) const {
+  constexpr size_t kPiece = size_t{1} << 30;
+  WEFT_BUG_IF(fd_ < 0 || begin < 0 || begin > size_ - std::ssize(to), path_, ": read of ", to.size(), " bytes from ",
+              begin, " of ", size_);
+  while (!to.empty()) {
+    const ssize_t n = ::pread(fd_, to.data(), std::min(to.size(), kPiece), begin);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) internal::fail(errno, "read", path_);
+    if (n == 0) {
+      struct stat now = {};
+      (void)::fstat(fd_, &now);
+      weft::internal::fail(
+          Code::kDataLoss,
+          str_cat(path_, ": the file had ", size_, " bytes when it was opened and has ",
+                  static_cast<int64_t>(now.st_size), " now; need a file that no ", "program changes while it is read"));
+    }
+    to = to.subspan(static_cast<size_t>(n));
+    begin += n;
+  }
 }
 
 void MappedFile::advise(Advice advice) const {

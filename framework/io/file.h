@@ -21,6 +21,8 @@ std::string folder_of(const std::string& path);
 
 bool exists(const std::string& path);
 bool is_folder(const std::string& path);
+/// Whether the file system of a path is in the memory of this host (tmpfs, ramfs). False if the path does not exist.
+bool is_in_memory(const std::string& path);
 int64_t file_size(const std::string& path);
 /// Names in a folder, sorted, without "." and "..".
 std::vector<std::string> list_folder(const std::string& path);
@@ -36,13 +38,15 @@ std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} <<
 /// descriptor; the caller closes it.
 int open_for_update(const std::string& path, int flags = 0);
 
-/// A file mapped read-only. Can be moved, not copied. The file must not be truncated while it is mapped.
+/// A file mapped read-only. Can be moved, not copied. If another program cuts the file meanwhile, an access to bytes()
+/// behind its new end ends this process by SIGBUS, and read() throws.
 class MappedFile {
  public:
   enum class Advice { kSequential, kRandom };
 
   MappedFile() = default;
-  explicit MappedFile(const std::string& path);
+  /// `reads`: the file stays open for read().
+  explicit MappedFile(const std::string& path, bool reads = false);
   MappedFile(MappedFile&& o) noexcept { swap(o); }
   MappedFile& operator=(MappedFile&& o) noexcept {
     swap(o);
@@ -52,7 +56,11 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  /// The size when the file was opened.
   int64_t size() const { return size_; }
+  /// Copies the bytes from `begin` on, without the map. Thread-safe. Throws DataLoss, with the size of the file when it
+  /// was opened and its size now, if another program has cut it.
+  void read(int64_t begin, std::span<std::byte> to) const;
   void advise(Advice advice) const;
   /// Unmaps the whole pages of these bytes until they are read again.
   void release(int64_t begin, int64_t end) const;
@@ -62,10 +70,12 @@ class MappedFile {
     path_.swap(o.path_);
     std::swap(data_, o.data_);
     std::swap(size_, o.size_);
+    std::swap(fd_, o.fd_);
   }
   std::string path_;
   const std::byte* data_ = nullptr;
   int64_t size_ = 0;
+  int fd_ = -1;  // for read()
 };
 
 /// The name of a new file may be taken: commit() replaces its owner, or throws "PATH: exists; need a new name".
@@ -146,6 +156,8 @@ class FileLock {
   /// Makes the lock's file again if it was removed; call it before you rely on the lock after a long time. Throws
   /// FailedPrecondition if another process has locked a new file of this name since.
   void renew();
+  /// Whether another file has the lock's name: another process has used the path. renew() then throws.
+  bool is_replaced() const;
   /// True if some object holds the lock. Never makes another process fail to get it.
   static bool is_held(const std::string& path);
 

@@ -11,11 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "framework/base/error.h"
 #include "framework/io/mark.h"
@@ -118,6 +121,49 @@ TEST(Read, PipesAndDevicesAreRefusedAtOnce) {
   EXPECT_THAT(list_folder(dir), ElementsAre("link", "pipe"));
 }
 
+TEST(MappedFile, AReadOfAFileThatIsCutIsAnError) {
+  const std::string dir = fresh_folder("cut"), path = dir + "/a";
+  write_file_atomic(path, "0123456789");
+  const MappedFile file(path, /*reads=*/true);
+  std::array<char, 4> got{};
+  const auto read = [&](int64_t begin) { file.read(begin, std::as_writable_bytes(std::span(got))); };
+  read(6);
+  EXPECT_EQ(std::string_view(got.data(), 4), "6789");
+  std::filesystem::resize_file(path, 7);
+  read(3);
+  EXPECT_EQ(std::string_view(got.data(), 4), "3456");
+  expect_error(Code::kDataLoss,
+               path + ": the file had 10 bytes when it was opened and has 7 now; need a file that no program changes ",
+               [&] { read(4); });
+  write_file_atomic(path, "");  // another file with the name changes nothing
+  read(3);
+}
+
+// A model may have more files than the first limit of a process.
+TEST(MappedFile, ManyFilesStayOpen) {
+  const std::string path = fresh_folder("many") + "/a";
+  write_file_atomic(path, "a");
+  struct rlimit before, low;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  low = before;
+  low.rlim_cur = 64;
+  if (before.rlim_max < 256) GTEST_SKIP() << "this process may open few files";
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<MappedFile> files;
+  for (int i = 0; i < 128; ++i) files.emplace_back(path, /*reads=*/true);
+  EXPECT_EQ(files.size(), 128u);
+  files.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST(File, TmpfsIsInMemory) {
+  if (exists("/dev/shm")) {
+    EXPECT_TRUE(is_in_memory("/dev/shm"));
+  }
+  EXPECT_FALSE(is_in_memory("/proc"));
+  EXPECT_FALSE(is_in_memory(fresh_folder("in_memory") + "/missing"));
+}
+
 TEST(FileLock, IsHeldByOneObjectAndNamesItsProcess) {
   std::string dir = fresh_folder("lock");
   const std::string path = dir + "/lock", holder = "runs/a is in use by process " + std::to_string(::getpid()) +
@@ -162,11 +208,13 @@ TEST(FileLock, IsRenewedUnlessAnotherProcessHasUsedTheName) {
   mine.renew();
   remove_all(path);
   EXPECT_FALSE(FileLock::is_held(path));
+  EXPECT_FALSE(mine.is_replaced());
   mine.renew();
   EXPECT_TRUE(FileLock::is_held(path));
   remove_all(path);
   {
     FileLock other(path, "runs/a");
+    EXPECT_TRUE(mine.is_replaced());
     expect_error(Code::kFailedPrecondition, "runs/a is in use by process ", [&] { mine.renew(); });
   }
   expect_error(Code::kFailedPrecondition, "runs/a was removed while this process used it", [&] { mine.renew(); });

@@ -242,7 +242,7 @@ void read_tensors(Cursor& in, Part& part, size_t number, int64_t count, std::vec
 // Reads one file and adds its tensors to `tensors`.
 Part read_part(const std::string& path, size_t number, std::vector<GgufTensor>& tensors) {
   Part part;
-  part.file = MappedFile(path);
+  part.file = MappedFile(path, /*reads=*/true);
   Cursor in(part.file.path(), part.file.bytes());
   WEFT_CHECK_AS(kDataLoss, in.left() >= 24, path, ": not a GGUF file: ", in.left(), " bytes are too few");
   WEFT_CHECK(in.number<uint32_t>("the magic") == kMagic, path, ": not a GGUF file: it does not begin with GGUF");
@@ -401,6 +401,12 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
 
 std::span<const std::byte> GgufFile::bytes(const GgufTensor& t) const {
   return state_->parts[t.part].file.bytes().subspan(static_cast<size_t>(t.begin), static_cast<size_t>(t.end - t.begin));
+}
+
+void GgufFile::read(const GgufTensor& t, int64_t begin, std::span<std::byte> to) const {
+  WEFT_BUG_IF(begin < 0 || begin > t.end - t.begin - std::ssize(to), path(), ": read of ", to.size(), " bytes from ",
+              begin, " of tensor '", t.name, "' of ", t.end - t.begin);
+  state_->parts[t.part].file.read(t.begin + begin, to);
 }
 
 void GgufFile::release(const GgufTensor& t) const { state_->parts[t.part].file.release(t.begin, t.end); }

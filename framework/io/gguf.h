@@ -40,7 +40,7 @@ using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 
 /// A mapped file, and the other files of a model in several files NAME-00001-of-00003.gguf; copies share the mappings.
 /// Opening checks all metadata and that each tensor is inside the file. Throws InvalidArgument or DataLoss
-/// "PATH: ..." on an inconsistent file.
+/// "PATH: ..." on an inconsistent file. The metadata stay in the mapped file, and must stay there.
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
@@ -71,6 +71,8 @@ class GgufFile {
   const GgufTensor* find(std::string_view name) const;
   /// The data. The memory is read-only and lives as long as any copy of this object.
   std::span<const std::byte> bytes(const GgufTensor& tensor) const;
+  /// Copies the data from byte `begin` on. Throws DataLoss if another program has cut the file.
+  void read(const GgufTensor& tensor, int64_t begin, std::span<std::byte> to) const;
   /// The data leaves this process's memory; the next read gets it from the file again.
   void release(const GgufTensor& tensor) const;
 

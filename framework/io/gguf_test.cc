@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
@@ -83,6 +84,22 @@ TEST(Gguf, MetadataHasTypes) {
   EXPECT_EQ(error_of([&] { f.integers("a.numbers"); }),
             path + ": 'a.numbers' is a list of f32; need a list of whole numbers");
   EXPECT_EQ(error_of([&] { f.boolean("a.u8"); }), path + ": 'a.u8' is u8; need a bool");
+}
+
+TEST(Gguf, AReadOfAFileThatIsCutIsAnError) {
+  const std::string path = ::testing::TempDir() + "/cut.gguf";
+  const float x[16] = {1, 2, 3};
+  write_gguf(path, {}, std::vector{GgufData{"x", kGgufF32, {16}, std::as_bytes(std::span(x))}});
+  const GgufFile file(path);
+  const GgufTensor& t = *file.find("x");
+  float two = 0;
+  const auto read = [&](int64_t begin) { file.read(t, begin, std::as_writable_bytes(std::span(&two, 1))); };
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(t.begin + 8));
+  read(4);
+  EXPECT_EQ(two, 2);
+  EXPECT_EQ(error_of([&] { read(8); }),
+            str_cat(path, ": the file had ", t.begin + 64, " bytes when it was opened and has ", t.begin + 8,
+                    " now; need a file that no program changes while it is read"));
 }
 
 // The bytes of a file, part by part; the parts may be inconsistent.

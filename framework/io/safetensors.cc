@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <cstring>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
@@ -17,10 +16,6 @@
 namespace weft::io {
 
 namespace {
-
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 /// Reads one header entry; `data` is the offset of the data section.
 TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data, int64_t file_size,
@@ -67,7 +62,11 @@ struct Blocks {
   size_t first = 0, count = 0;
 };
 
-constexpr int64_t kVisited = 48 << 10;  // bytes of a part of visit(): crc32c() is fast for multiples of 24 KiB
+constexpr int64_t kVisited = 48 << 10;  // bytes of a part that is read: crc32c() is fast for multiples of 24 KiB
+
+std::unique_ptr<std::byte[]> room_for(int64_t bytes) {
+  return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
+}
 
 enum class Verified : uint8_t { kNo, kBusy, kYes };
 
@@ -85,10 +84,10 @@ struct SafetensorsFile::State {
   void add_checksums(const TensorInfo& t, const Metadata& crc, const Metadata& xxh);
   void verify(const TensorInfo& t, int64_t begin, int64_t end) const;
   void verify_block(const TensorInfo& t, int64_t block) const;
+  uint64_t checksum_of(const TensorInfo& t, int64_t begin, int64_t end, bool xxh3) const;
   bool is_verified(const Blocks& own, int64_t first, int64_t last) const;
-  std::span<const std::byte> data(const TensorInfo& t, int64_t begin, int64_t end) const {
-    return file.bytes().subspan(static_cast<size_t>(t.begin + begin), static_cast<size_t>(end - begin));
-  }
+  void read_parts(const TensorInfo& t, int64_t begin, int64_t end, int64_t step, std::byte* room, bool keeps,
+                  Visitor fn) const;
   [[noreturn]] void fail(const TensorInfo& t, int64_t begin, int64_t end) const;
 };
 
@@ -150,24 +149,45 @@ void SafetensorsFile::State::verify_block(const TensorInfo& t, int64_t block) co
     now = Verified::kNo;
   }
   const int64_t begin = block * own.block, end = std::min(begin + own.block, t.nbytes());
-  const auto whole = data(t, begin, end);
-  const bool same = (own.xxh3 ? checksum(whole) : crc32c(whole)) == checksums[i];
-  state.store(same ? Verified::kYes : Verified::kNo, std::memory_order_release);
-  state.notify_all();
-  if (!same) fail(t, begin, end);
+  const auto set = [&](Verified v) {
+    state.store(v, std::memory_order_release);
+    state.notify_all();
+  };
+  try {
+    if (checksum_of(t, begin, end, own.xxh3) != checksums[i]) fail(t, begin, end);
+  } catch (...) {
+    set(Verified::kNo);
+    throw;
+  }
+  set(Verified::kYes);
+}
+
+uint64_t SafetensorsFile::State::checksum_of(const TensorInfo& t, int64_t begin, int64_t end, bool xxh3) const {
+  const auto room = room_for(std::min(kVisited, end - begin));
+  Checksum all;
+  uint32_t word = 0;
+  for (int64_t at = begin; at < end; at += kVisited) {
+    const std::span<std::byte> part(room.get(), static_cast<size_t>(std::min(kVisited, end - at)));
+    file.read(t.begin + at, part);
+    if (xxh3)
+      all.update(part);
+    else
+      word = crc32c_combine(word, crc32c(part), std::ssize(part));
+  }
+  return xxh3 ? all.value() : word;
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
   auto state = std::make_shared<State>();
-  state->file = MappedFile(path);
-  std::span<const std::byte> all = state->file.bytes();
+  state->file = MappedFile(path, /*reads=*/true);
   int64_t size = state->file.size();
   WEFT_CHECK_AS(kDataLoss, size >= 10, path, ": not a safetensors file: ", size, " bytes are too few");
   uint64_t length;
-  std::memcpy(&length, all.data(), 8);
+  state->file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   WEFT_CHECK_AS(kDataLoss, length <= uint64_t{kMaxHeader} && static_cast<int64_t>(length) <= size - 8, path,
                 ": not a safetensors file, or cut short: the header claims ", length, " bytes; the file has ", size);
-  std::string_view header = as_text(all.subspan(8, length));
+  std::string header(length, '\0');
+  state->file.read(8, std::as_writable_bytes(std::span(header)));
   state->header_checksum = checksum(header);
   WEFT_CHECK(!header.empty() && header[0] == '{', path, ": not a safetensors file: its header is not a JSON object");
   Json json = parse_json(header, path + ": header", 4);
@@ -241,37 +261,57 @@ std::span<const std::byte> SafetensorsFile::bytes(std::string_view name, int64_t
   WEFT_BUG_IF(begin < 0 || begin > end || end > info.nbytes(), path(), ": bytes ", begin, " to ", end, " of tensor '",
               name, "' of ", info.nbytes());
   state_->verify(info, begin, end);
-  return state_->data(info, begin, end);
+  return state_->file.bytes().subspan(static_cast<size_t>(info.begin + begin), static_cast<size_t>(end - begin));
+}
+
+// Reads and verifies bytes [begin, end) in parts of `step` bytes, and calls fn with each. `room` receives all parts one
+// after another with `keeps`, else each part replaces the part before.
+void SafetensorsFile::State::read_parts(const TensorInfo& t, int64_t begin, int64_t end, int64_t step, std::byte* room,
+                                        bool keeps, Visitor fn) const {
+  if (begin == end) return;
+  const Blocks& own = blocks[static_cast<size_t>(&t - tensors.data())];
+  const auto ends_block = [&](int64_t byte) { return byte % own.block == 0 || byte == t.nbytes(); };
+  const bool whole = own.count > 0 && !own.xxh3 && begin % own.block == 0 && ends_block(end) &&
+                     !is_verified(own, begin / own.block, (end - 1) / own.block);
+  if (!whole) verify(t, begin, end);
+  uint32_t word = 0;  // the checksum of the bytes of the block before `read`
+  for (int64_t at = begin; at < end; at += step) {
+    const int64_t stop = std::min(at + step, end);
+    const std::span<std::byte> part(room + (keeps ? at - begin : 0), static_cast<size_t>(stop - at));
+    file.read(t.begin + at, part);
+    for (int64_t read = at; whole && read < stop;) {
+      const int64_t block = read / own.block, to = std::min({read + kVisited, (block + 1) * own.block, stop});
+      word = crc32c_combine(word, crc32c(part.subspan(static_cast<size_t>(read - at), static_cast<size_t>(to - read))),
+                            to - read);
+      read = to;
+      if (!ends_block(to)) continue;
+      const size_t i = own.first + static_cast<size_t>(block);
+      if (word != checksums[i]) fail(t, block * own.block, to);
+      verified[i].store(Verified::kYes, std::memory_order_release);
+      word = 0;
+    }
+    fn(at, part);
+  }
 }
 
 void SafetensorsFile::visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const {
   const TensorInfo& t = at(name);
-  const State& s = *state_;
   WEFT_BUG_IF(begin < 0 || begin > end || end > t.nbytes() || unit < 1, path(), ": bytes ", begin, " to ", end, " by ",
               unit, " of tensor '", name, "' of ", t.nbytes());
-  if (begin == end) return;
-  const Blocks& own = s.blocks[static_cast<size_t>(&t - s.tensors.data())];
-  const auto ends_block = [&](int64_t byte) { return byte % own.block == 0 || byte == t.nbytes(); };
-  const bool whole = own.count > 0 && !own.xxh3 && begin % own.block == 0 && ends_block(end) &&
-                     !s.is_verified(own, begin / own.block, (end - 1) / own.block);
-  if (!whole) s.verify(t, begin, end);
   const int64_t step = std::max(unit, kVisited / unit * unit);
-  int64_t read = begin;
-  uint32_t word = 0;  // the checksum of the bytes of the block before `read`
-  for (int64_t at = begin; at < end; at += step) {
-    const int64_t stop = std::min(at + step, end);
-    while (whole && read < stop) {
-      const int64_t block = read / own.block, to = std::min({read + kVisited, (block + 1) * own.block, end});
-      word = crc32c_combine(word, crc32c(s.data(t, read, to)), to - read);
-      read = to;
-      if (!ends_block(to)) continue;
-      const size_t i = own.first + static_cast<size_t>(block);
-      if (word != s.checksums[i]) s.fail(t, block * own.block, to);
-      s.verified[i].store(Verified::kYes, std::memory_order_release);
-      word = 0;
-    }
-    fn(at, s.data(t, at, stop));
-  }
+  state_->read_parts(t, begin, end, step, room_for(std::min(step, end - begin)).get(), /*keeps=*/false, fn);
+}
+
+void SafetensorsFile::read(std::string_view name, int64_t begin, int64_t end, void* to) const {
+  const TensorInfo& t = at(name);
+  WEFT_BUG_IF(begin < 0 || begin > end || end > t.nbytes(), path(), ": bytes ", begin, " to ", end, " of tensor '",
+              name, "' of ", t.nbytes());
+  const int64_t first = begin / kBlock, last = (end + kBlock - 1) / kBlock;
+  parallel_chunks(last - first, 1, [&](int64_t b, int64_t stop) {
+    const int64_t from = std::max(begin, (first + b) * kBlock), until = std::min(end, (first + stop) * kBlock);
+    state_->read_parts(t, from, until, kVisited, static_cast<std::byte*>(to) + (from - begin), /*keeps=*/true,
+                       [](int64_t, std::span<const std::byte>) {});
+  });
 }
 
 void SafetensorsFile::release(std::string_view name) const {

@@ -53,7 +53,8 @@ struct TensorInfo {
 /// One mapped file; copies share the mapping. Opening checks everything but the data: header, shapes, that the
 /// offsets cover the file exactly, and that tables of checksums fit their tensors. Throws InvalidArgument or DataLoss
 /// "PATH: ..." on an inconsistent file. A tensor of a dtype that Weft does not have is refused when it is needed: the
-/// functions with a name throw Unimplemented, except find(). Thread-safe.
+/// functions with a name throw Unimplemented, except find(). If another program cuts the file meanwhile, functions throw
+/// DataLoss, and only an access to the memory of bytes() ends this process by SIGBUS. Thread-safe.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -76,11 +77,13 @@ class SafetensorsFile {
   /// Bytes [begin, end) of the data. Reads and verifies only the blocks that they touch, each at most once while copies
   /// of this object exist; an older file has one block for each tensor.
   std::span<const std::byte> bytes(std::string_view name, int64_t begin, int64_t end) const;
-  /// Calls fn(offset, part) with bytes [begin, end) of the data in order, in parts that a core's cache holds: multiples
-  /// of `unit` bytes, but for the last. Verifies the blocks that bytes() verifies, whole blocks while it reads them. So
-  /// fn may have read damaged bytes before DataLoss is thrown.
+  /// Calls fn(offset, part) with copies of bytes [begin, end) of the data in order, in parts that a core's cache holds:
+  /// multiples of `unit` bytes, but for the last. A part lives until fn returns. Verifies the blocks that bytes()
+  /// verifies, whole blocks while it reads them. So fn may have read damaged bytes before DataLoss is thrown.
   using Visitor = FunctionRef<void(int64_t offset, std::span<const std::byte> part)>;
   void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const;
+  /// Copies bytes [begin, end) of the data to `to`, and verifies as visit(). Threads share large ranges.
+  void read(std::string_view name, int64_t begin, int64_t end, void* to) const;
   /// The data leaves this process's memory; the next read gets it from the file again.
   void release(std::string_view name) const;
 
@@ -106,6 +109,9 @@ class SafetensorsModel {
   }
   void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, SafetensorsFile::Visitor fn) const {
     file_of(name).visit(name, begin, end, unit, fn);
+  }
+  void read(std::string_view name, int64_t begin, int64_t end, void* to) const {
+    file_of(name).read(name, begin, end, to);
   }
   void release(std::string_view name) const { file_of(name).release(name); }
   const Metadata& metadata() const { return files_.front().metadata(); }

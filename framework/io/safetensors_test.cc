@@ -259,6 +259,21 @@ TEST(Safetensors, AVisitVerifiesOnce) {
   EXPECT_THAT(error_of([&] { f.bytes("x", 0, kBlock + 1); }), HasSubstr(str_cat("bytes ", kBlock, " to ")));
 }
 
+// Only an access to mapped bytes behind the new end would be a signal.
+TEST(Safetensors, AFileThatIsCutIsAnError) {
+  const std::string path = write_blocks(fresh_folder("cut"));
+  const SafetensorsFile f(path);
+  const int64_t size = file_size(path), now = f.at("x").begin + kBlock + 10;
+  ASSERT_EQ(::truncate(path.c_str(), now), 0);
+  const std::string error = str_cat(path, ": the file had ", size, " bytes when it was opened and has ", now, " now; ");
+  std::vector<std::byte> room(kBlock + 100);
+  f.read("x", 0, kBlock, room.data());
+  EXPECT_EQ(room[3], std::byte{21});
+  EXPECT_THAT(error_of([&] { f.read("x", 5, kBlock + 20, room.data()); }), HasSubstr(error));
+  for (int run = 0; run < 2; ++run) EXPECT_THAT(error_of([&] { f.bytes("x"); }), HasSubstr(error));
+  EXPECT_EQ(f.bytes("x", 0, kBlock).size(), static_cast<size_t>(kBlock));
+}
+
 // A block that was read is not read again: later damage of the mapped file is not seen.
 TEST(Safetensors, EachBlockIsVerifiedOnce) {
   const std::string path = write_blocks(fresh_folder("once"));

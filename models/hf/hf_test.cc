@@ -12,6 +12,7 @@
 #include "framework/io/file.h"
 #include "models/hf/families.h"
 #include "models/weights/families/family.h"
+#include "models/weights/load.h"
 #include "weft.h"
 
 namespace weft::testing {
@@ -130,6 +131,23 @@ TEST(LoadHf, CopiedWeightsSurviveAFileThatIsCutShort) {
   const train::LoadedModel m = load_hf(folder, {.copy_weights = true});
   ASSERT_EQ(truncate((folder + "/model.safetensors").c_str(), 0), 0);
   EXPECT_EQ(train::generate(*m.model, {1, 2}, kGreedy), want);
+}
+
+TEST(LoadHf, AFileThatIsCutDuringACopyIsAnError) {
+  const std::string folder = with_letters("llama3", "cut_early"), gguf = folder + "/model.gguf";
+  io::write_file_atomic(gguf, io::read_file(fixture("llama3") + "/model.gguf"));
+  const nn::ModelFamily& family = family_named("llama");
+  for (const std::string& path : {folder, gguf}) {
+    const weights::HfModel hf = weights::open_hf(path);
+    const auto model = family.make(family.with_fields(family.preset(family.default_preset), hf.config.config));
+    const std::string file = path == gguf ? gguf : folder + "/model.safetensors";
+    const int64_t size = io::file_size(file);
+    ASSERT_EQ(truncate(file.c_str(), size / 2), 0);
+    EXPECT_EQ(error_of([&] { weights::load_weights(hf, model->named_cells(), nullptr, weights::Values::kCopied); }),
+              str_cat(file, ": the file had ", size, " bytes when it was opened and has ", size / 2,
+                      " now; need a file that no program changes while it is read"));
+    for (const auto& [name, cell] : model->named_cells()) EXPECT_FALSE(cell.materialised()) << name;
+  }
 }
 
 TEST(LoadHf, OneSentenceForMistakes) {

@@ -1,7 +1,6 @@
 #include "models/save/save.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/state/generator_state.h"
@@ -111,9 +110,9 @@ void read_part(const io::SafetensorsModel& file, const std::string& name, const 
   const io::TensorInfo& info = file.at(name);
   const int64_t item = itemsize(info.dtype);
   each_run(part, info.shape, [&](const ElementRun& run) {
-    const auto bytes = file.bytes(name, run.whole * item, (run.whole + run.count) * item);
-    if (!bytes.empty()) std::memcpy(static_cast<std::byte*>(to) + run.part * item, bytes.data(), bytes.size());
-    for (size_t i = 0; info.dtype == kBool && i < bytes.size(); ++i)
+    std::byte* const bytes = static_cast<std::byte*>(to) + run.part * item;
+    file.read(name, run.whole * item, (run.whole + run.count) * item, bytes);
+    for (int64_t i = 0; info.dtype == kBool && i < run.count; ++i)
       WEFT_CHECK_AS(kDataLoss, bytes[i] <= std::byte{1}, file.path(), ": tensor '", name, "' is bool and has the byte ",
                     static_cast<int>(bytes[i]), "; need 0 or 1");
   });

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -149,6 +150,18 @@ TEST(Checkpoint, AChecksumProtectsTheState) {
     if (c != '\n') flat += c;
   write(path, flat);
   EXPECT_EQ(train::read_state(folder).samples, 12);
+}
+
+TEST(Checkpoint, TheNameOfAFolderAgreesWithItsState) {
+  const std::string folder = saved(fresh("renamed"), "gpt"), dir = io::folder_of(folder);
+  std::filesystem::rename(folder, dir + "/step_999");
+  const std::string error = dir + "/step_999 has the state of step 3; need the name step_3: rename the folder, or ";
+  EXPECT_EQ(error_of([&] { train::read_state(train::latest_checkpoint(dir)); }), error + "move it away");
+  EXPECT_EQ(error_of_load("gpt", dir), error + "move it away");
+  train::remove_old_checkpoints(dir, /*newest=*/-1, 0);
+  EXPECT_TRUE(io::exists(dir + "/step_999/state.json")) << "a folder that Weft did not name is removed";
+  std::filesystem::rename(dir + "/step_999", dir + "/best");
+  EXPECT_EQ(error_of_load("gpt", dir + "/best"), "");
 }
 
 TEST(Checkpoint, FilesOfTwoCheckpointsDoNotBelongTogether) {

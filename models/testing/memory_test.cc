@@ -253,7 +253,7 @@ TEST_F(Memory, KilledBetweenStates) {
 
 // Another launcher starts the program again with --resume.
 TEST_F(Memory, AFolderOutlivesTheProcess) {
-  const std::vector<std::string> longer = {"--steps=2000", "--checkpoint_every=1000"};
+  const std::vector<std::string> longer = {"--steps=20000", "--checkpoint_every=10000"};
   ASSERT_EQ(run("calm", longer).code, 0);
   const std::string dir = root_ + "/states";
   const auto flags = with({"--memory_every=5", "--memory_dir=" + dir}, longer);

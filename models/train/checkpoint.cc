@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/torn.h"
@@ -93,9 +93,8 @@ std::string tensors_checksum(const io::SafetensorsModel& model) {
 Tensor checkable(const io::SafetensorsModel& file, const std::string& name) {
   const io::TensorInfo& info = file.at(name);
   if (info.dtype != kBool) return Tensor::empty({info.dtype, Device::meta(), info.shape});
-  const std::span<const std::byte> bytes = file.bytes(name);
   const Tensor t = Tensor::empty({info.dtype, Device::cpu(), info.shape});
-  if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
+  file.read(name, 0, info.nbytes(), t.view_for_kernel().data);
   return t;
 }
 
@@ -240,6 +239,10 @@ TrainState read_state(const std::string& folder) {
   io::read_fields(s, j, path, {"format", kChecksum, "metrics_bytes"},
                   "; the file is damaged, or a later version wrote it");
   s.run = renamed(std::move(s.run), kMicrobatches[1], kMicrobatches[0]);
+  // The name decides which checkpoint is the newest, and which ones are old.
+  const int64_t named = step_of(io::base_name(folder));
+  WEFT_CHECK_AS(kFailedPrecondition, named < 0 || named == s.step, folder, " has the state of step ", s.step,
+                "; need the name step_", s.step, ": rename the folder, or move it away");
   return s;
 }
 
@@ -279,8 +282,10 @@ std::string read_flags(const std::string& folder) {
 }
 
 std::string config_hash(const std::string& path) {
-  const io::MappedFile file(path);
-  return io::hex64(io::checksum(file.bytes().first(std::min<size_t>(file.bytes().size(), size_t{16} << 20))));
+  const io::MappedFile file(path, /*reads=*/true);
+  std::string first(static_cast<size_t>(std::min(file.size(), int64_t{16} << 20)), '\0');
+  file.read(0, std::as_writable_bytes(std::span(first)));
+  return io::hex64(io::checksum(first));
 }
 
 io::SafetensorsModel open_tensors(const std::string& folder, const std::string& stem, const TrainState& state) {

@@ -88,7 +88,7 @@ std::string find_checkpoint(const std::string& path);
 /// The file of a checkpoint folder that read_state() reads.
 std::string state_path(const std::string& folder);
 /// state.json of a checkpoint folder; throws if it is damaged, naming file and field. The checksum is verified; older
-/// files have none.
+/// files have none. Throws FailedPrecondition if the folder has the name step_N of another step.
 TrainState read_state(const std::string& folder);
 
 /// The fields of state.json on one line without `tensors`, and the state of such a line: for a replica that takes the

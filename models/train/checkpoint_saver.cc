@@ -119,11 +119,10 @@ void CheckpointSaver::failed(const Error& error) {
         str_cat("step ", save_.step, " is not saved: ", error.what(), "; training goes on (--checkpoint_errors)"));
 }
 
-// Throws if another run has taken the folder.
+// Throws if another run has taken the folder. A folder that is missing or cannot be made is an error of the next save.
 void CheckpointSaver::check_lock() {
   internal::on_first_process("checking --checkpoint_dir", [&] {
-    io::make_folders(setup_.dir);
-    if (lock_) lock_->renew();
+    if (lock_ && lock_->is_replaced()) lock_->renew();
   });
 }
 

@@ -198,6 +198,26 @@ TEST_F(Saver, AFolderThatAnotherRunHasTakenEndsTheRun) {
   EXPECT_EQ(latest_checkpoint(dir_), "");
 }
 
+TEST_F(Saver, AFileInPlaceOfTheFolderIsAFailedSave) {
+  for (const bool async : {true, false}) {
+    options_.checkpoint_async = async;
+    const auto saver = make();
+    io::remove_all(dir_);
+    io::write_file_atomic(dir_, "a file");
+    const std::string why = str_cat("cannot create folder '", dir_, "': Not a directory");
+    const std::string err = printed([&] {
+                              saver->save(content(1), false, progress_);
+                              saver->wait(progress_);
+                            }).second;
+    EXPECT_EQ(err, "weft: step 1 is not saved: " + why + "; training goes on (--checkpoint_errors)\n");
+    EXPECT_EQ(error_of([&] { saver->save(content(1), /*last=*/true, progress_); }), why);
+    io::remove_all(dir_);
+    saver->save(content(2), true, progress_);
+    EXPECT_EQ(io::list_folder(dir_), (std::vector<std::string>{".lock", "step_2"}));
+    io::remove_all(dir_);
+  }
+}
+
 TEST_F(Saver, OldCheckpointsThatCannotBeRemovedHaveTheirOwnSentence) {
   // The calls of a save without old checkpoints come first. The calls that remove follow.
   const int64_t calls = calls_of_a_save().second;
@@ -277,6 +297,20 @@ TEST_F(Saver, StatesNeedFreeMemory) {
   EXPECT_TRUE(error.starts_with("--memory_every: this host has ")) << error;
   expect_has(error, "B of free memory; need 35.2 TB for two states of the run");
   ::unsetenv(dist::kMemoryVariable);
+}
+
+TEST_F(Saver, AFolderOfStatesOnADiskIsNoted) {
+  setup_.memory_every = 1;
+  for (const std::string& in : {root_, ::testing::TempDir() + "/states"}) {
+    setup_.memory = memory_folder(in, dir_);
+    MemorySaver saver(setup_);
+    const std::string err = printed([&] { saver.begin(content(1)); }).second;
+    EXPECT_EQ(err, io::is_in_memory(in) ? ""
+                                        : str_cat("weft: --memory_dir: ", setup_.memory,
+                                                  " is on a disk, so states take the time of checkpoints; need a "
+                                                  "folder in memory, such as /dev/shm\n"));
+    saver.end();
+  }
 }
 
 TrainOptions run_in(const std::string& dir, bool async) {

@@ -41,13 +41,16 @@ void need_own(const std::string& folder) {
                 " is not a folder that this user alone may write to; move it away, or name another folder");
 }
 
-// The file with the step of the newest checkpoint on disk that the run with these states knows; -1: there is none. If
-// another checkpoint is the newest, a run without states made it, or somebody removed the known one. The states then do
-// not follow from it.
+std::string run_of(const std::string& dir) { return std::filesystem::absolute(dir).lexically_normal().string(); }
+
+// The file with the step of the newest checkpoint on disk that the run with these states knows (-1: there is none), and
+// with the folder of the run. If another checkpoint is the newest, a run without states made it, or somebody removed
+// the known one. The states then do not follow from it. States in a folder that somebody renamed are of another run.
 std::string saved_path(const std::string& folder) { return folder + "/saved"; }
-bool knows_checkpoint(const std::string& folder, int64_t saved) {
+std::string saved_text(const std::string& dir, int64_t saved) { return str_cat(saved, " ", run_of(dir)); }
+bool knows_checkpoint(const std::string& folder, const std::string& dir, int64_t saved) {
   const std::string path = saved_path(folder);
-  return io::exists(path) && io::read_file(path) == str_cat(saved);
+  return io::exists(path) && io::read_file(path, int64_t{1} << 16) == saved_text(dir, saved);
 }
 
 // Makes the folder of a run. It needs room for two states, which have `bytes` together; states that are there will be
@@ -66,6 +69,9 @@ void make_folder(const std::string& folder, int64_t bytes) {
                   bytes_text(static_cast<double>(need)), " for two states of the run");
     return;
   }
+  if (!io::is_in_memory(folder))
+    internal::warn(str_cat("--memory_dir: ", folder, " is on a disk, so states take the time of checkpoints; need a ",
+                           "folder in memory, such as /dev/shm"));
   const double free = static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
   const double need = static_cast<double>(bytes / 2 * std::max<int64_t>(0, 2 - count_checkpoints(folder)));
   WEFT_CHECK_AS(kResourceExhausted, free >= need, "--memory_dir: ", folder, " has room for ", bytes_text(free),
@@ -93,7 +99,7 @@ std::string memory_folder(const std::string& memory_dir, const std::string& dir)
   const std::string in = memory_dir.empty() ? held_folder() : io::resolve_path(memory_dir);
   if (in.empty()) return "";
   // A run finds its own states only.
-  const std::string run = std::filesystem::absolute(dir).lexically_normal().string();
+  const std::string run = run_of(dir);
   const std::string folder = str_cat(in, "/", kOfARun, io::base_name(run), "-", io::hex64(io::checksum(run)));
   need_own(folder);
   return folder;
@@ -133,7 +139,7 @@ void MemorySaver::save(const CheckpointSaver::Content& c, int64_t saved) {
   save_.stall = 0;
   go_on([&] {
     const auto room = [&] {
-      io::write_file_atomic(saved_path(setup_.memory), str_cat(std::max(saved_, saved)));
+      io::write_file_atomic(saved_path(setup_.memory), saved_text(setup_.dir, std::max(saved_, saved)));
       return room_for_state(setup_.memory);
     };
     save_.save = begin_checkpoint(setup_.memory, c.state, c.model, c.optimizer, /*keep=*/0, /*lock=*/nullptr, c.about,
@@ -170,7 +176,7 @@ void MemorySaver::go_on(const std::function<void()>& work) {
 std::string newest_state(const std::string& dir, const std::string& memory) {
   const int64_t saved = newest_step(dir);
   const bool kept = !memory.empty() && newest_step(memory) >= std::max<int64_t>(0, saved);
-  return latest_checkpoint(kept && knows_checkpoint(memory, saved) ? memory : dir);
+  return latest_checkpoint(kept && knows_checkpoint(memory, dir, saved) ? memory : dir);
 }
 
 }  // namespace weft::train

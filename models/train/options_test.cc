@@ -160,6 +160,7 @@ TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
                                " has states of an earlier run; add --resume to continue, "
                                "or remove it"));
   o.resume = true;
+  const std::string run = std::filesystem::absolute(o.checkpoint_dir).lexically_normal().string();
   for (const auto& [dir, step, known, want] : {std::tuple(o.checkpoint_dir, 2, 2, setup.memory + "/step_3"),
                                                {o.checkpoint_dir, 2, -1, o.checkpoint_dir + "/step_2"},
                                                {o.checkpoint_dir, 3, 3, setup.memory + "/step_3"},
@@ -167,9 +168,11 @@ TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
                                                {setup.memory, 5, 4, setup.memory + "/step_5"},
                                                {setup.memory, 5, 3, o.checkpoint_dir + "/step_4"}}) {
     save(dir, step);
-    io::write_file_atomic(setup.memory + "/saved", str_cat(known));
+    io::write_file_atomic(setup.memory + "/saved", str_cat(known, " ", run));
     EXPECT_EQ(settle(moe::family(), o).resumed, want) << step << " " << known;
   }
+  io::write_file_atomic(setup.memory + "/saved", "4 /another/run");  // the folder was renamed
+  EXPECT_EQ(settle(moe::family(), o).resumed, o.checkpoint_dir + "/step_4");
   std::filesystem::permissions(setup.memory, std::filesystem::perms::others_write, std::filesystem::perm_options::add);
   EXPECT_EQ(refused(), str_cat("--memory_dir: ", setup.memory,
                                " is not a folder that this user alone may write to; move "

@@ -151,7 +151,9 @@ class Translator {
                  t->format->name, t->shape, " beside rope.scaling.type ", one_line(type, 40), "; need [", head_dim_ / 2,
                  "] factors without another scaling");
       std::vector<float> factors(static_cast<size_t>(head_dim_ / 2));
-      io::dequantise(*t->format, file_.bytes(*t).data(), 0, head_dim_ / 2, factors.data());
+      std::vector<std::byte> blocks(static_cast<size_t>(t->end - t->begin));
+      file_.read(*t, 0, blocks);
+      io::dequantise(*t->format, blocks.data(), 0, head_dim_ / 2, factors.data());
       if (std::all_of(factors.begin(), factors.end(), [](float f) { return f == 1; })) return rope;
       WEFT_CHECK(rope["rope_theta"].is_number() && rope["rope_theta"] > 0, path_, ": '", key("rope.freq_base"),
                  "' is not a number above 0; need one");
@@ -236,10 +238,19 @@ class Gguf final : public WeightSource {
   }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const io::GgufTensor& t = at(name);
-    const std::byte* data = file_.bytes(t).data();
-    if (is_plain(t)) return data + begin * t.format->block_bytes;
+    const io::GgufFormat& f = *t.format;
+    const int64_t first = begin / f.block, last = (end + f.block - 1) / f.block;
+    const auto bytes = static_cast<size_t>((last - first) * f.block_bytes);
+    if (is_plain(t)) {
+      room.resize(bytes);
+      file_.read(t, first * f.block_bytes, room);
+      return room.data();
+    }
+    const auto blocks = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    file_.read(t, first * f.block_bytes, {blocks.get(), bytes});
     room.resize(static_cast<size_t>(end - begin) * sizeof(float));
-    io::dequantise(*t.format, data, begin, end, reinterpret_cast<float*>(room.data()));
+    io::dequantise(f, blocks.get(), begin - first * f.block, end - first * f.block,
+                   reinterpret_cast<float*>(room.data()));
     return room.data();
   }
   void release(std::string_view name) const override { file_.release(at(name)); }

@@ -42,7 +42,7 @@ enum class Values : uint8_t {
 
 /// Sets the cells of plans, cell i by plan i, with conversion to the dtype and device of the cell. Verifies the
 /// checksums of all tensors, except with kLater, and throws DataLoss before a cell changes. Memory beside the cells:
-/// 4 MiB a thread, and one cell if cells are on another device or have values. After one second, lines on standard
+/// 8 MiB a thread, and one cell if cells are on another device or have values. After one second, lines on standard
 /// error report the loaded bytes (progress.h).
 void set_cells(const std::shared_ptr<const WeightSource>& source, const std::vector<CellPlan>& plans,
                const NamedCells& cells, Values values);

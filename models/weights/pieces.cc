@@ -384,10 +384,10 @@ void copy_piece(const WeightSource& source, const Piece& piece, DType dtype, voi
   const size_t n = p.extents.size();
   const DType from = source.find(p.source)->dtype;
   const int64_t size = itemsize(from);
-  // The dims from `dense` on are one range of the file.
+  // The dims from `dense` on are one range of the file, in which an index of the first dim has at most kTaskBytes.
   size_t dense = n;
   int64_t range = 1;
-  while (dense > 0 && p.from[dense - 1] == range) range *= p.extents[--dense];
+  while (dense > 0 && p.from[dense - 1] == range && range * size <= kTaskBytes) range *= p.extents[--dense];
   const auto product = [](int64_t a, int64_t b) { return a * b; };
   const int64_t ranges =
       std::accumulate(p.extents.begin(), p.extents.begin() + static_cast<ptrdiff_t>(dense), int64_t{1}, product);

@@ -23,10 +23,13 @@ class Counted final : public WeightSource {
   const void* read(std::string_view, int64_t begin, int64_t end, std::vector<std::byte>&) const override {
     EXPECT_TRUE(begin >= 0 && begin < end && end <= shape_.numel()) << begin << " to " << end;
     elements += end - begin;
+    int64_t before = most;
+    while (before < end - begin && !most.compare_exchange_weak(before, end - begin)) {
+    }
     return values_.data() + begin;
   }
   void release(std::string_view) const override {}
-  mutable std::atomic<int64_t> elements{0};
+  mutable std::atomic<int64_t> elements{0}, most{0};  // of all reads, and of the largest one
 
  private:
   const std::string path_ = "file";
@@ -115,6 +118,27 @@ TEST(Shard, LargePiecesAreCopiedByManyTasks) {
         ASSERT_EQ(got[static_cast<size_t>(r * cell[1] + c)],
                   static_cast<float>(layout == Layout::kSame ? r * cell[1] + c : c * cell[0] + r));
   }
+}
+
+// A read of a stack of matrices needs memory for a part of one matrix.
+TEST(Shard, AStackOfMatricesIsCopiedInParts) {
+  const Sizes s({{"heads", "1"}, {"dim", "2"}, {"experts", "2"}});
+  const Shape cell{2, 1200, 1000};
+  const Counted file(source_shape(Layout::kExperts, cell, s));
+  Piece piece = piece_of(Layout::kExperts, cell, s);
+  piece.source = "x";
+  ASSERT_EQ(piece.extents.size(), 3u);
+  std::vector<float> got(static_cast<size_t>(cell.numel()), -1);
+  copy_piece(file, piece, kFloat32, got.data());
+  const auto at = [](const std::vector<int64_t>& strides, int64_t a, int64_t b, int64_t c) {
+    return a * strides[0] + b * strides[1] + c * strides[2];
+  };
+  for (int64_t a = 0; a < piece.extents[0]; ++a)
+    for (int64_t b = 0; b < piece.extents[1]; ++b)
+      for (int64_t c = 0; c < piece.extents[2]; ++c)
+        ASSERT_EQ(got[static_cast<size_t>(piece.to_offset + at(piece.to, a, b, c))],
+                  static_cast<float>(piece.from_offset + at(piece.from, a, b, c)));
+  EXPECT_LE(file.most * 4, 4 << 20);
 }
 
 // The shard of half of the columns of a matrix has one piece, and so has half of the heads.

@@ -32,31 +32,24 @@ class Safetensors final : public WeightSource {
   void check(std::string_view name) const override { model_.bytes(name); }
   const void* in_place(std::string_view name) const override {
     const std::byte* const data = model_.bytes(name).data();
-    return is_aligned(data, itemsize(model_.at(name).dtype)) ? data : nullptr;
+    const auto size = static_cast<uintptr_t>(itemsize(model_.at(name).dtype));
+    return reinterpret_cast<uintptr_t>(data) % size == 0 ? data : nullptr;
   }
   const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const override {
     const int64_t size = itemsize(model_.at(name).dtype);
-    return aligned(model_.bytes(name, begin * size, end * size), size, room);
+    room.resize(static_cast<size_t>((end - begin) * size));
+    model_.read(name, begin * size, end * size, room.data());
+    return room.data();
   }
   void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const override {
     const int64_t size = itemsize(model_.at(name).dtype);
-    std::vector<std::byte> room;
     model_.visit(name, begin * size, end * size, unit * size, [&](int64_t offset, std::span<const std::byte> part) {
-      fn(offset / size, std::ssize(part) / size, aligned(part, size, room));
+      fn(offset / size, std::ssize(part) / size, part.data());
     });
   }
   void release(std::string_view name) const override { model_.release(name); }
 
  private:
-  static bool is_aligned(const std::byte* data, int64_t size) {
-    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(size) == 0;
-  }
-  // The elements, or their copy in `room` if they are not aligned.
-  static const void* aligned(std::span<const std::byte> data, int64_t size, std::vector<std::byte>& room) {
-    if (is_aligned(data.data(), size)) return data.data();
-    room.assign(data.begin(), data.end());
-    return room.data();
-  }
   const io::SafetensorsModel model_;
 };
 

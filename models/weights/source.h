@@ -32,8 +32,9 @@ class WeightSource {
   virtual std::optional<WeightInfo> find(std::string_view name) const = 0;
   /// Verifies the checksums of a tensor, if the file has any. Throws DataLoss if one differs.
   virtual void check(std::string_view) const {}
-  /// Elements [begin, end) of the row-major tensor: a pointer into the file, or to `room`, which receives them.
-  /// Verifies the checksums of the blocks that they touch, as check(), if that was not done yet. Thread-safe.
+  /// Elements [begin, end) of the row-major tensor, which `room` receives. Verifies the checksums of the blocks that
+  /// they touch, as check(), if that was not done yet. Throws DataLoss if another program has cut the file.
+  /// Thread-safe.
   virtual const void* read(std::string_view name, int64_t begin, int64_t end, std::vector<std::byte>& room) const = 0;
   /// Calls fn(first, count, elements) for elements [begin, end) in order, in parts that a core's cache holds: multiples
   /// of `unit` elements, but for the last. Verifies as read(), but may do so while it reads: after DataLoss, the
@@ -41,7 +42,7 @@ class WeightSource {
   using Visitor = FunctionRef<void(int64_t first, int64_t count, const void* elements)>;
   virtual void visit(std::string_view name, int64_t begin, int64_t end, int64_t unit, Visitor fn) const;
   /// The elements of a tensor in the file's memory, as long as this object exists; null if they are not aligned there,
-  /// or stored in another format.
+  /// or stored in another format. If another program cuts the file, an access ends this process by SIGBUS.
   virtual const void* in_place(std::string_view) const { return nullptr; }
   /// The tensor is not read again soon.
   virtual void release(std::string_view name) const = 0;

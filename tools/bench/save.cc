@@ -2,8 +2,6 @@
 // next step and the steps during the write take. The rates of a blocking save and of a load are beside the rates of dd,
 // and of checksums and copies, with equal bytes and in turn. Ranks of --mesh are processes.
 #include <fcntl.h>
-#include <linux/magic.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -217,8 +215,7 @@ void run(Report& report) {
       const auto rate = [&](const std::vector<double>& s) { return bytes / median(s) * 1e-9; };
       report.add({name, rate(seconds), "GB/s", rate(bound), has_goal ? kShare * rate(bound) : kNone});
     };
-    struct statfs s {};
-    const bool in_memory = ::statfs(dir.c_str(), &s) == 0 && s.f_type == TMPFS_MAGIC;
+    const bool in_memory = io::is_in_memory(dir);
     add_rate("blocking save; bound: dd", blocking.stalls, bounds.dd_write, !in_memory);
     add_rate("blocking save; bound: checksum and copy", blocking.stalls, bounds.crc_and_copy, in_memory);
     add_rate("load; bound: dd", bounds.load, bounds.dd_read);
