@@ -15,8 +15,8 @@ std::string fact_line(const std::string& name, const std::string& value) {
   return str_cat(name, " ", whole ? value : str_cat("checksum ", io::hex64(io::checksum(value))), "\n");
 }
 
-ReplicaRun::ReplicaRun(const ReplicaOptions& options, int64_t replicas)
-    : name_(options.name), replicas_(replicas), timeout_(options.timeout), member_(options) {}
+ReplicaRun::ReplicaRun(const ReplicaOptions& options)
+    : name_(options.name), replicas_(options.replicas), timeout_(options.timeout), member_(options) {}
 
 bool ReplicaRun::enter(const ReplicaState& s) {
   while (!member_.has_view()) {

@@ -31,9 +31,9 @@ std::string fact_line(const std::string& name, const std::string& value);
 
 class ReplicaRun {
  public:
-  /// Joins the group of `options.name`, which has up to `replicas` live replicas. Steps that this thread compiles until
-  /// the end of this object are steps of live replicas.
-  ReplicaRun(const ReplicaOptions& options, int64_t replicas);
+  /// Joins the group of `options.address`, which has up to `options.replicas` live replicas. Steps that this thread
+  /// compiles until the end of this object are steps of live replicas.
+  explicit ReplicaRun(const ReplicaOptions& options);
 
   /// Waits for the next view, and takes or gives the state. Returns false if the run has ended. If it has a view,
   /// returns at once. A collective of the processes of this replica, as finish() is.

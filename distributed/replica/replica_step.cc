@@ -58,14 +58,14 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
                      .token = id->token,
                      .incarnation = id->incarnation,
                      .facts = facts,
+                     .replicas = replica_count(mesh),
                      .step = position_.step,
                      .state_view = position_.view,
                      .ranks = replica_mesh(mesh).size(),
                      .job = Processes::current(),
                      .store = job.store(),
                      .transport = options.transport,
-                     .timeout = std::chrono::nanoseconds(static_cast<int64_t>(compile.timeout * 1e9))},
-      replica_count(mesh));
+                     .timeout = std::chrono::nanoseconds(static_cast<int64_t>(compile.timeout * 1e9))});
 }
 ReplicaLoop::~ReplicaLoop() = default;
 

@@ -124,9 +124,7 @@ class Trainer {
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     watch_interrupts();
-    if (setup_.replica)
-      elastic_.emplace(replica_options(setup_, options_, state_, flags(), job_),
-                       dist::replica_count(options_.step.mesh));
+    if (setup_.replica) elastic_.emplace(replica_options(setup_, options_, state_, flags(), job_));
     StepFiles files(options_, setup_, model_->flops_per_token(options_.seq_len));
     const auto begin_files = [&] {
       announce(options_, setup_, family_.name, model_->num_parameters(), split_.train.size(), state_.step);
