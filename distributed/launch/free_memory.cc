@@ -22,12 +22,17 @@ struct Version {
 constexpr Version kV1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"},
     kV2{"/memory.max", "/memory.current", "inactive_file"};
 
-}  // namespace
+constexpr int64_t kUnknown = INT64_MAX;
 
-int64_t free_memory(const std::string& proc, const std::string& groups) {
-  constexpr int64_t kUnknown = INT64_MAX;
-  const int64_t kilobytes = number_in(proc + "/meminfo", "MemAvailable:");
-  int64_t free = kilobytes < 0 ? kUnknown : kilobytes << 10;
+// The bytes of a line of /proc/meminfo.
+int64_t bytes_of(const std::string& proc, const std::string& line) {
+  const int64_t kilobytes = number_in(proc + "/meminfo", line);
+  return kilobytes < 0 ? kUnknown : kilobytes << 10;
+}
+
+// Calls `fn` with the limit of each group of this process that has one, and the bytes that the group uses.
+template <class F>
+void each_limit(const std::string& proc, const std::string& groups, const F& fn) {
   std::ifstream lines(proc + "/self/cgroup");
   for (std::string line; std::getline(lines, line);) {
     const size_t v1 = line.find(":memory:");
@@ -41,11 +46,26 @@ int64_t free_memory(const std::string& proc, const std::string& groups) {
       const int64_t limit = number_in(folder + v.limit), used = number_in(folder + v.used);
       // The kernel drops pages of files before a group reaches its limit.
       const int64_t cached = std::max<int64_t>(0, number_in(folder + "/memory.stat", v.cached));
-      if (limit >= 0 && used >= 0) free = std::min(free, std::max<int64_t>(0, limit - (used - cached)));
+      if (limit >= 0 && used >= 0) fn(limit, used - cached);
       if (group.find('/') == group.npos) break;
     }
   }
+}
+
+}  // namespace
+
+int64_t free_memory(const std::string& proc, const std::string& groups) {
+  int64_t free = bytes_of(proc, "MemAvailable:");
+  each_limit(proc, groups,
+             [&](int64_t limit, int64_t used) { free = std::min(free, std::max<int64_t>(0, limit - used)); });
   return free == kUnknown ? -1 : free;
+}
+
+int64_t host_memory(const std::string& proc, const std::string& groups) {
+  int64_t memory = bytes_of(proc, "MemTotal:");
+  each_limit(proc, groups, [&](int64_t limit, int64_t) { memory = std::min(memory, limit); });
+  const int64_t swap = bytes_of(proc, "SwapTotal:");
+  return memory == kUnknown ? -1 : swap == kUnknown ? memory : memory + swap;
 }
 
 }  // namespace weft::dist

@@ -51,7 +51,24 @@ TEST(FreeMemory, OfTheHostAndOfAllGroups) {
   EXPECT_EQ(free(), 1300);
 }
 
-TEST(FreeMemory, OfThisHost) { EXPECT_GT(free_memory(), 0); }
+TEST(FreeMemory, OfThisHost) {
+  EXPECT_GT(free_memory(), 0);
+  EXPECT_GE(host_memory(), free_memory());
+}
+
+TEST(HostMemory, IsTheSmallestLimitAndSwap) {
+  const std::string proc = ::testing::TempDir() + "/proc_of_host", groups = ::testing::TempDir() + "/cgroup_of_host";
+  const auto memory = [&] { return host_memory(proc, groups); };
+  EXPECT_EQ(memory(), -1);
+  write(proc + "/meminfo", "MemTotal:  9000 kB\nMemAvailable:  1000 kB\n");
+  EXPECT_EQ(memory(), 9216000);
+  write(proc + "/meminfo", "MemTotal:  9000 kB\nMemAvailable:  1000 kB\nSwapTotal:  10 kB\n");
+  EXPECT_EQ(memory(), 9226240);
+  write(proc + "/self/cgroup", "0::/job\n");
+  write(groups + "/job/memory.max", "5000000\n");
+  write(groups + "/job/memory.current", "4000000\n");
+  EXPECT_EQ(memory(), 5010240);
+}
 
 TEST(HeldMemory, CountsItsBytesAndSaysWhyItHasNone) {
   {

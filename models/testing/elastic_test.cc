@@ -250,7 +250,7 @@ TEST_P(Elastic, ASignalEndsAllAfterOneStep) {
   EXPECT_EQ(wait_end("a"), 143) << logs();
   EXPECT_EQ(wait_end("b"), 143) << logs();
   const int64_t step = train::newest_step(root_ + "/run");
-  EXPECT_EQ(step, steps_made());
+  EXPECT_EQ(step, losses("run").rbegin()->first);
   for (const char* name : {"a", "b"})
     EXPECT_NE(io::read_file(str_cat(root_, "/", name, ".log")).find(str_cat("interrupted after step ", step)),
               std::string::npos)
@@ -279,6 +279,21 @@ TEST_P(Elastic, OneHostStartsItsReplicasAgain) {
   }
   EXPECT_NE(logs().find("was killed by signal 9 (Killed); starting again"), std::string::npos) << logs();
   ASSERT_NO_FATAL_FAILURE(check_replay(killed, "run.journal"));
+}
+
+// A file beside the folder of checkpoints that this run has not written stays.
+TEST_P(Elastic, OneHostLeavesOtherFiles) {
+  steps_ = 10;
+  const std::pair<std::string, std::string> files[] = {
+      {"my notes\n", "run.journal is no journal of a coordination service"},
+      {io::read_file(root_ + "/journal"), "run.journal is 'weft journal of replicas 1, job 'replicas', 2 replicas'"}};
+  for (const auto& [content, text] : files) {
+    io::write_file_atomic(root_ + "/run.journal", content);
+    running_["host"] = start("", "a.log", "run", {"--restarts=3"});
+    EXPECT_EQ(wait_end("host"), 1) << logs();
+    EXPECT_NE(logs().find(text), std::string::npos) << logs();
+    EXPECT_EQ(io::read_file(root_ + "/run.journal"), content);
+  }
 }
 
 class ElasticOfThree : public Elastic {

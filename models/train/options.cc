@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "distributed/launch/free_memory.h"
 #include "distributed/launch/held_memory.h"
 #include "distributed/overlap/arrange.h"
 #include "distributed/placement/replica.h"
@@ -17,6 +18,7 @@
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/train/memory.h"
+#include "models/train/memory_need.h"
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
 #include "models/train/set_fields.h"
@@ -154,11 +156,14 @@ namespace {
 
 std::string in_quotes(const std::string& s) { return str_cat("'", s, "'"); }
 
+// The tokens of a sequence, of the settled options.
+int64_t length_of(const Setup& p, const TrainOptions& o) {
+  return o.seq_len > 0 ? o.seq_len : std::min<int64_t>(std::stoll(p.config.at("context")), 256);
+}
+
 // Refuses a mesh with an unknown dimension, and a batch that does not divide over it, before anything is made.
 void check_batch(const Setup& p, const TrainOptions& o) {
-  const int64_t context = std::stoll(p.config.at("context")),
-                length = o.seq_len > 0 ? o.seq_len : std::min<int64_t>(context, 256);
-  const TensorType tokens{.dtype = kInt32, .shape = {o.batch_size / o.microbatches, length}};
+  const TensorType tokens{.dtype = kInt32, .shape = {o.batch_size / o.microbatches, length_of(p, o)}};
   try {
     dist::check_arguments(o.step.mesh, o.step.plan, {&tokens, 1});
   } catch (const Error& e) {
@@ -223,6 +228,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   check_flag("wire", many || !o.given["wire"], in_quotes(o.step.plan.wire), "--mesh");
   check_flag("transport", (many && o.ranks == "processes") || !o.given["transport"], in_quotes(o.transport),
              "--mesh with --ranks processes");
+  check_flag("timeout", many || !o.given["timeout"], str_cat(o.step.timeout), "--mesh");
   check_flag("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
   check_flag("forbid", many || o.step.forbid.empty(), o.step.forbid.empty() ? "" : o.step.forbid[0], "--mesh");
   as_usage_error("--", [&] { dist::parse_forbid(o.step.mesh, o.step.forbid); });
@@ -534,6 +540,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   check_flag("verify_numerics", !o.step.verify_numerics || o.step.enabled, "--compile=false",
              "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
+  check_batch_fits(o, length_of(p, o), dist::host_memory());
   settle_mesh(p, o);
   settle_replay(p, o);
   settle_profile(p, o);

@@ -288,6 +288,10 @@ for timeout in 0 -1 nan 1e+10; do
     --mesh dp2 --timeout "$timeout"
 done
 expect 2 "--timeout: got 'soon'; need a number" "${on[@]}" --mesh dp2 --timeout soon
+expect 2 "--timeout: got 5; need --mesh" "${on[@]}" --timeout 5
+expect 2 "--batch_size: got 1000000000; need at most " "${on[@]}" --batch_size 1000000000
+expect 2 "--set: got dim=65536,vocab=67108864; need a smaller model: its weights and the moments of the optimizer take " \
+  "${on[@]}" --set vocab=67108864,dim=65536
 "${on[@]}" --steps 1 --mesh dp2 --ranks threads --timeout 90.5 >t.txt 2>&1 || fail "--timeout 90.5: $(tail -1 t.txt)"
 expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather
 expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 \
@@ -393,6 +397,17 @@ for end in HUP:129 INT:130 TERM:143; do
   grep -q "go on with --resume" d.txt || fail "SIG$signal: $(tail -2 d.txt)"
   ls "stopped-$signal"/step_*/state.json >/dev/null 2>&1 || fail "SIG$signal left no checkpoint"
   rm -f d.jsonl
+done
+
+# A signal ends a run at once that is planning its first step.
+for mesh in none dp2; do
+  [[ $config == gpt_tiny ]] || continue
+  more=(); [[ $mesh == none ]] || more=(--mesh $mesh)
+  "$train" "${flags[@]}" --steps 100000 --set layers=2000 --checkpoint_every 0 "${more[@]}" >d.txt 2>&1 &
+  pid=$!
+  while kill -0 $pid 2>/dev/null && ! grep -q parameters d.txt; do sleep 0.005; done
+  kill -TERM $pid; wait $pid; [[ $? == 143 ]] || fail "exit code of a run that SIGTERM ended while it planned"
+  ! grep -q interrupted d.txt || fail "mesh $mesh: SIGTERM waited for the first step: $(tail -2 d.txt)"
 done
 
 # A folder that is removed under a run: another run may take it, and the first one then leaves it alone.

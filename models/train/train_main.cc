@@ -1,6 +1,9 @@
 // main() of the train programs.
 #include <cstdio>
+#include <new>
 
+#include "distributed/launch/free_memory.h"
+#include "framework/base/units.h"
 #include "framework/dispatch/tf32.h"
 #include "models/train/trainer.h"
 
@@ -16,15 +19,23 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
       return 0;
     }
     set_tf32(options.step.tf32);  // for ops outside of compiled steps
+    const auto without_memory = [&](const char* text) {
+      const int64_t free = std::string_view(text).find("out of memory on cpu") == 0 ? dist::free_memory() : -1;
+      return Error(
+          Code::kResourceExhausted,
+          str_cat(text, free < 0 ? "" : str_cat("; this host has ", bytes_text(static_cast<double>(free)), " free"),
+                  "; a smaller --batch_size or --seq_len, a larger --microbatches, or a --memory_budget needs "
+                  "less memory"));
+    };
     try {
       return train(family, options);
     } catch (const Error& e) {
       // A full disk has the same code.
       const bool memory = std::string_view(e.what()).find("out of memory on") != std::string_view::npos;
       if (e.code() != Code::kResourceExhausted || !memory || options.step.memory_budget != 0) throw;
-      throw Error(e.code(), str_cat(e.what(),
-                                    "; a smaller --batch_size or --seq_len, a larger --microbatches, or a "
-                                    "--memory_budget needs less memory"));
+      throw without_memory(e.what());
+    } catch (const std::bad_alloc&) {
+      throw without_memory("out of memory on cpu: the system refuses more");
     }
   });
 }

@@ -36,7 +36,9 @@
 #include "models/train/first_weights.h"
 #include "models/train/generate.h"
 #include "models/train/job.h"
+#include "models/train/long_stage.h"
 #include "models/train/memory.h"
+#include "models/train/memory_need.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
 #include "models/train/run_text.h"
@@ -79,7 +81,9 @@ class Trainer {
   Trainer(const nn::ModelFamily& family, const TrainOptions& options, dist::Job& job)
       : options_(options), setup_(settled(family, options_)), family_(family), job_(job) {
     manual_seed(options_.seed);
+    std::optional<LongStage> building(std::in_place, "building the model");
     model_ = family.make(setup_.config);
+    check_model_fits(options_, setup_, *model_, memory_of_state(setup_.device));
     model_->to(setup_.device);
     if (setup_.dtype != kFloat32) model_->set_compute_dtype(setup_.dtype);
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
@@ -104,6 +108,7 @@ class Trainer {
       healthy_ = Buffer(ones({}, {.dtype = kBool}).to(setup_.device), "healthy");
     }
     parameters_ = optimizer_->parameters(true);
+    building.reset();
   }
 
   /// Locks the folder of checkpoints, which all processes must see, before run(). Returns false if a run wrote to it
@@ -123,9 +128,10 @@ class Trainer {
       setup_.replay->check({state_.step, state_.samples, state_.state_view}, setup_.rows, run_facts(options_, flags()));
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
-    watch_interrupts();
     if (setup_.replica) elastic_.emplace(replica_options(setup_, options_, state_, flags(), job_));
+    std::optional<LongStage> tracing(std::in_place, "tracing the model");
     StepFiles files(options_, setup_, model_->flops_per_token(options_.seq_len));
+    tracing.reset();
     const auto begin_files = [&] {
       announce(options_, setup_, family_.name, model_->num_parameters(), split_.train.size(), state_.step);
       files.open(state_.step);
@@ -145,6 +151,11 @@ class Trainer {
     int64_t queued = state_.step;
     const auto note = [&](const std::string& text) { progress.note(text); };
     bool planned = false;  // the plan was reported
+    // Before the first step there is nothing to save: a signal ends this process at once.
+    bool watching = false;
+    const auto watch = [&] {
+      if (!std::exchange(watching, true)) watch_interrupts();
+    };
     // Whether the state is wrong and the run has gone back to an earlier one, from which it continues.
     const auto went_back = [&] {
       bool differed = false;  // one device makes steps again without a difference
@@ -212,8 +223,11 @@ class Trainer {
     };
     // Waits for the next view of live replicas. Its first replica writes the files from now on. False: the run ended.
     const auto enters_view = [&] {
-      if (!elastic_->enter(exchanged())) return false;
-      stops_ = false;
+      const bool goes_on = elastic_->enter(exchanged());
+      watch();
+      stops_ = elastic_->stops();
+      code_ = elastic_->code();
+      if (!goes_on) return false;
       loader_->seek(state_.samples);
       queued = state_.step;
       if (!elastic_->writes()) {
@@ -266,10 +280,11 @@ class Trainer {
         const Tensor tokens = to_tensor(f.batch.tokens, f.batch.rows),
                      targets = to_tensor(f.batch.targets, f.batch.rows);
         Compiled<StepFn>& step = step_of(f.part.live);
+        if (!watching && options_.step.enabled) prepare(step, tokens, targets);
+        watch();
         if (options_.step.mesh.size() > 1 && !std::exchange(planned, true)) {
           const std::string measured = switch_value("WEFT_MACHINE");
           const flight::HostPhase phase(flight::Phase::kPlan);
-          step.prepare(tokens, targets);
           dist::PlanReport plan = step.plan(measured.empty() ? "cpu" : measured);
           if (checking.every > 0 && !has_views()) check.emplace(all_cells(), checking, &step.world(), &plan);
           if (options_.check_compute > 0 && !has_views())
@@ -399,7 +414,7 @@ class Trainer {
     return {.prepare = [this](int64_t live) -> dist::World& {
               const int64_t rows = live * setup_.rows;
               const Tensor ids = to_tensor(std::vector<int32_t>(static_cast<size_t>(rows * options_.seq_len)), rows);
-              step_of(live).prepare(ids, ids);
+              prepare(step_of(live), ids, ids);
               return step_of(live).world();
             },
             .shards = [this](int64_t live, bool made) { return dist::shards_of(step_of(live), made); },
@@ -412,6 +427,12 @@ class Trainer {
                   state_.samples = s.samples;
                   state_.state_view = s.state_view;
                 }};
+  }
+
+  static void prepare(Compiled<StepFn>& step, const Tensor& tokens, const Tensor& targets) {
+    const flight::HostPhase phase(flight::Phase::kPlan);
+    const LongStage stage("planning the step");
+    step.prepare(tokens, targets);
   }
 
   // The compiled step for a number of live replicas.

@@ -7,8 +7,7 @@ namespace weft::weights {
 
 std::string Progress::line(int64_t done, int64_t now) {
   const int64_t elapsed = now - begin_;
-  if (elapsed < next_ || done >= bytes_) return "";
-  while (next_ <= elapsed) next_ *= 2;
+  if (done >= bytes_ || !times_.due(now)) return "";
   return str_cat(what_, ": loaded ", bytes_text(static_cast<double>(done)), " of ",
                  bytes_text(static_cast<double>(bytes_)), " after ", seconds_text(1e-9 * static_cast<double>(elapsed)));
 }
