@@ -7,7 +7,7 @@
 
 namespace weft::testing {
 
-/// A run on synthetic data, with its ranks as threads, that writes no checkpoint, evaluates nothing and prints no sample.
+/// A run on synthetic data with its ranks as threads, without checkpoints, evaluations and a sample.
 inline train::TrainOptions short_run(const std::string& mesh, int64_t steps, int64_t batch_size) {
   train::TrainOptions o;
   o.data = "synthetic";
