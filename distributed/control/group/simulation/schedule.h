@@ -1,4 +1,4 @@
-// What happens in a simulated run of replicas: sizes, times and faults. Times are virtual milliseconds.
+// Schedules of simulated runs of replicas: sizes, times and faults. Times are virtual milliseconds.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -44,13 +44,13 @@ struct GroupSchedule {
   bool stopped_process_is_replaced = false;  // the replica of the first stopped process is started again
 
   TimeRange message{1, 10}, late_message{20, 1000};
-  TimeRange compute{1, 30};     // of a step before its sums
+  TimeRange compute{1, 30};     // a step before its sums
   TimeRange collective{1, 20};  // from the entry of the last member until a member has the result
   TimeRange failure{1, 10};     // from the end of a member until the collectives of another one fail
   TimeRange closed{1, 10};      // from the end of a connection until the service knows it
   TimeRange connect_again{1, 300};
   TimeRange death_report{0, 5};
-  TimeRange form{0, 1};  // of the groups of a view
+  TimeRange form{0, 1};  // the groups of a view
   TimeRange heal{20, 300};
   TimeRange start_again{50, 3000};  // from a death until the next process joins; also of the service
   std::vector<int64_t> stops{10000, 1000};
@@ -65,9 +65,9 @@ struct Drill {
   int64_t time = 600000;
   int64_t between = 15000;
   int64_t step = 5;      // 3 or more
-  int64_t form = 41;     // of the groups of a view
+  int64_t form = 41;     // to form the groups of a view
   int64_t again = 1000;  // from the death of a process until the next one of its replica joins
-  int64_t heal = 27;     // of a transfer of the state, during which all replicas wait
+  int64_t heal = 27;     // to transfer the state, during which all replicas wait
   enum class Fault {
     kReported,  // a process dies, and its launcher tells the service at once
     kClosed,    // a process dies, and the service knows it by its connection
