@@ -11,6 +11,7 @@ struct StudyReport {
   std::string text;
   std::string json;  // one object
   std::vector<draw::Chart> charts;
+  std::string problem = {};  // the error of the program; "": none
 };
 
 }  // namespace weft::study

@@ -11,13 +11,16 @@
 namespace weft::study {
 namespace {
 
+constexpr int64_t kMostDrillSteps = 1000000;  // a few seconds for each 100,000
+
 // The studies: parts of the program.
-enum Study : unsigned { kFailures = 1, kRun = 2, kDiloco = 4, kLatency = 8, kTp = 16, kAll = 31 };
+enum Study : unsigned { kFailures = 1, kRun = 2, kDiloco = 4, kLatency = 8, kTp = 16, kFaults = 32, kAll = 63 };
 
 struct SimulateFlags {
   bool diloco = false, latency_wall = false, tp_wall = false;
   StudyRunOptions run = {.flops = 0};
   FailureOptions failures = {.days = 0};
+  FaultOptions faults = {.seeds = 0};
   DilocoOptions outer;
   LatencyWall wall;
   TpBlock block;
@@ -29,9 +32,10 @@ struct SimulateFlags {
 
 PartFlags study_flags(SimulateFlags& o) {
   const Range positive{.least = 1e-12, .most = 1e30}, any{.least = 0, .most = 1e30},
+      seconds{.least = 0.001, .most = 86400}, any_seconds{.least = 0, .most = 86400},
       count{.least = 1, .most = 1e9, .whole = true};
   return PartFlags(
-      {"the study of failures", "--train_flops", "--diloco", "--latency_wall", "--tp_wall"},
+      {"the study of failures", "--train_flops", "--diloco", "--latency_wall", "--tp_wall", "--faults"},
       {
           {{"train_flops", &o.run.flops, "days, GPU-hours and failures of a training run of this number of operations",
             positive},
@@ -39,6 +43,12 @@ PartFlags study_flags(SimulateFlags& o) {
           {{"diloco", &o.diloco, "bytes and utilisation of DiLoCo beside data parallelism"}, kAll},
           {{"latency_wall", &o.latency_wall, "the largest run that the latency of dependent collectives allows"}, kAll},
           {{"tp_wall", &o.tp_wall, "time of a block over the ranks of tensor parallelism"}, kAll},
+
+          {{"faults", &o.faults.seeds,
+            "runs the protocol of replicas that may die in virtual time: this number of schedules of faults from "
+            "--seed on, and a drill in which replicas fail again and again; the events of a schedule, if it is one",
+            count},
+           kAll},
 
           {{"nodes", &o.failures.nodes, "nodes of the cluster; --train_flops calculates the number from --gpus", count},
            kFailures},
@@ -106,7 +116,26 @@ PartFlags study_flags(SimulateFlags& o) {
            kTp},
           {{"gpu", &o.gpu, "the GPU and its links: h100-sxm, gb200 ..., or a JSON file as for //tools:plan"}, kTp},
 
-          {{"seed", &o.seeded.seed, "seed of the simulations"}, kFailures | kRun | kDiloco},
+          {{"drill_replicas", &o.faults.replicas, "replicas", {.least = 2, .most = 64, .whole = true}}, kFaults},
+          {{"drill_minutes", &o.faults.minutes, "minutes of virtual time", {.least = 0.1, .most = 1440}}, kFaults},
+          {{"drill_between", &o.faults.between, "seconds; in each such interval one replica fails", seconds}, kFaults},
+          {{"drill_step", &o.faults.step, "seconds of a step", {.least = 0.003, .most = 3600}}, kFaults},
+          {{"drill_stall", &o.faults.stall, "seconds that the replicas of a new view need for its groups", any_seconds},
+           kFaults},
+          {{"drill_return", &o.faults.again, "seconds from a failure until the replica's next process joins",
+            any_seconds},
+           kFaults},
+          {{"drill_heal", &o.faults.heal, "seconds that a replica needs for the state of the others, which wait",
+            any_seconds},
+           kFaults},
+          {{"drill_checkpoint", &o.faults.checkpoint, "for restarts: seconds that training stops for a checkpoint",
+            seconds},
+           kFaults},
+          {{"drill_restart", &o.faults.restart,
+            "for restarts: seconds from a failure until all train again from a checkpoint", any_seconds},
+           kFaults},
+
+          {{"seed", &o.seeded.seed, "seed of the simulations"}, kFailures | kRun | kDiloco | kFaults},
           {{"samples",
             &o.seeded.samples,
             "most samples of a figure: intervals, runs that drop replicas (a twentieth of them), 20 exchanges each of "
@@ -120,8 +149,11 @@ PartFlags study_flags(SimulateFlags& o) {
 
 Study chosen(const SimulateFlags& o, const PartFlags& flags) {
   unsigned asked = 0;
-  for (const auto& [study, given] :
-       {std::pair(kRun, o.run.flops > 0), {kDiloco, o.diloco}, {kLatency, o.latency_wall}, {kTp, o.tp_wall}})
+  for (const auto& [study, given] : {std::pair(kRun, o.run.flops > 0),
+                                     {kDiloco, o.diloco},
+                                     {kLatency, o.latency_wall},
+                                     {kTp, o.tp_wall},
+                                     {kFaults, o.faults.seeds > 0}})
     if (given) asked |= study;
   return static_cast<Study>(flags.only(asked, kFailures));
 }
@@ -153,6 +185,11 @@ StudyReport report_of(SimulateFlags& o, Study study) {
       o.block.machine = machine_named(o.gpu);
       check_flag("gpu", !o.block.machine.shares_cores, o.gpu, "GPUs; ranks on a CPU share its cores");
       return tp_wall_study(o.block);
+    case kFaults:
+      if (const auto steps = static_cast<int64_t>(o.faults.minutes * 60 / o.faults.step); steps > kMostDrillSteps)
+        usage_error(str_cat("--drill_minutes ", o.faults.minutes, " has ", steps, " steps; need at most ",
+                            kMostDrillSteps, ", by a longer --drill_step or a shorter time"));
+      return fault_study(o.faults, o.seeded);
     default:
       if (o.failures.days == 0) o.failures.days = 1;
       return failure_study(o.failures, o.seeded);
@@ -164,6 +201,7 @@ int run(SimulateFlags& o, const PartFlags& flags) {
   write_output(report.text);
   if (o.json) io::write_file_atomic(o.json.path, report.json + "\n");
   if (o.svg) io::write_file_atomic(o.svg.path, draw::svg(report.charts));
+  if (!report.problem.empty()) internal::fail(Code::kInternal, report.problem);
   return 0;
 }
 
@@ -175,7 +213,7 @@ int main(int argc, char** argv) {
   const weft::PartFlags flags = weft::study::study_flags(o);
   return weft::run_program(
       argc, argv,
-      "Shows the cost of failures in a training run. --train_flops, --diloco, --latency_wall and "
-      "--tp_wall are other studies. Closed forms, beside simulations from a seed.",
+      "Shows the cost of failures in a training run. --train_flops, --diloco, --latency_wall, --tp_wall and "
+      "--faults are other studies. Closed forms, beside simulations from a seed.",
       flags.flags(), [&] { return weft::study::run(o, flags); }, weft::Switches::kNone);
 }

@@ -26,6 +26,11 @@ GOOD = [
     (["--diloco", "--jitter", "0.1"], ["There is no closed form"]),
     (["--latency_wall"], ["at least 12 ms", "3.33 h"]),
     (["--tp_wall", "--gpu", "gb200"], ["nodes of 72"]),
+    (["--faults", "100", "--drill_minutes", "1"],
+     ["100 schedules, ", "None failed.", "4 replicas for 60 s, steps of 5 ms, a failure in each 15 s",
+      "killed, its launcher reports it                8      3", "stopped, and continues"]),
+    (["--faults", "1", "--seed", "7", "--drill_minutes", "0.1", "--drill_replicas", "2"],
+     ["seed 7: ", " starts from step 0\n", "1 schedule, "]),
     (["--tp_wall"],
      ["134 MB", "841 us", "16   network", "Up to tp 8 a GPU's share is 70.0% or more, and under it beyond"]),
 ]
@@ -33,6 +38,12 @@ GOOD = [
 # Arguments, and a part of the error.
 BAD = [
     (["--failures", "0"], "--failures"),
+    (["--faults", "0"], "--faults: got '0'; need a whole number"),
+    (["--faults", "5", "--diloco"], "--diloco and --faults exclude each other"),
+    (["--faults", "5", "--stall", "1"], "--stall is a flag of the study of failures and --train_flops; this is --faults"),
+    (["--drill_step", "0.1"], "--drill_step is a flag of --faults; this is the study of failures"),
+    (["--faults", "1", "--drill_step", "0.002"], "--drill_step: got '0.002'; need a number from 0.003"),
+    (["--faults", "1", "--drill_minutes", "1440"], "--drill_minutes 1440 has 17280000 steps; need at most 1000000"),
     (["--failures", "nan"], "--failures"),
     (["--checkpoint", "-1"], "--checkpoint"),
     (["--bandwidth_gbit", "0", "--diloco"], "--bandwidth_gbit"),

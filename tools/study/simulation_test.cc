@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "framework/io/json.h"
 #include "tools/study/diloco.h"
 #include "tools/study/failures.h"
+#include "tools/study/studies.h"
 
 namespace weft::study {
 namespace {
@@ -89,6 +91,33 @@ TEST(Run, DropByHand) {
   EXPECT_EQ(drop_run(d, {{10, 0}, {12, 1}}, 20).back().work, 10 + 0.5 + 0 + 0 + 2 * 0.5 + 3);
   EXPECT_EQ(drop_run(d, {{10, 0}, {12, 0}}, 20).back().work, 10 + 0.5 + 4 * 0.5 + 3);  // the same one again
   EXPECT_EQ(drop_run(d, {{-2, 0}}, 20).back().work, 3 * 0.5 + 17);
+}
+
+/// The goodput of a drill in which launchers report deaths, from the JSON of the study.
+double drill_goodput(FaultOptions o) {
+  o.seeds = 1;
+  const StudyReport report = fault_study(o, {});
+  EXPECT_EQ(report.problem, "");
+  return io::parse_json(report.json, "the report")["drill"][0]["goodput"].get<double>();
+}
+
+// V50 on the shipped protocol. Its stall of 0.3 s: the groups of two views, and the state.
+TEST(Faults, TheDrillHasTheGoodputOfTheClosedForm) {
+  EXPECT_NEAR(drill_goodput({.stall = 0.1, .again = 3, .heal = 0.1}), 0.93, 0.004);
+  EXPECT_NEAR(drill_goodput({.stall = 0.01, .again = 1.5, .heal = 0.01}), 0.973, 0.004);
+  EXPECT_GE(drill_goodput({}), 0.96);  // the defaults are measured
+  EXPECT_NEAR(drill_goodput({.replicas = 8, .between = 30, .step = 0.1, .stall = 0.2, .again = 10, .heal = 1}),
+              drop_goodput_first_order({.between = 30, .replicas = 8, .stall = 1.4, .rejoin = 10}), 0.01);
+}
+
+TEST(Faults, AFailedScheduleIsPrintedAndNamed) {
+  const StudyReport report = fault_study({.seeds = 5, .limit_ms = 100, .minutes = 0.1}, {.seed = 40});
+  EXPECT_NE(report.text.find("seed 40: "), std::string::npos) << report.text;
+  EXPECT_NE(report.text.find("starts from step 0"), std::string::npos) << report.text;
+  EXPECT_EQ(report.text.find("None failed"), std::string::npos) << report.text;
+  EXPECT_NE(report.problem.find("replicas have not ended after 100 ms; to run it again, use --faults 1 --seed 4"),
+            std::string::npos)
+      << report.problem;
 }
 
 TEST(Simulation, ExchangesAgreeWithTheClosedForm) {

@@ -43,6 +43,19 @@ struct DilocoOptions {
 /// Bytes, bursts and utilisation of data parallelism, DiLoCo and streaming DiLoCo, and utilisation over bandwidth.
 StudyReport diloco_study(const DilocoOptions& o, const Seeded& s);
 
+struct FaultOptions {
+  double seeds = 1000;       // schedules of faults
+  int64_t limit_ms = 90000;  // virtual time in which the replicas of a schedule must end
+  // The drill: replicas that fail again and again. Seconds:
+  double replicas = 4, minutes = 10, between = 15, step = 0.005;
+  double stall = 0.041;                  // that the replicas of a new view need for its groups
+  double again = 1;                      // from the death of a replica until its next process joins
+  double heal = 0.027;                   // that a replica needs for the state of the others, which wait
+  double checkpoint = 0.1, restart = 2;  // to restart all instead: training stops for a checkpoint, and for a restart
+};
+/// The protocol of replicas that may die, in virtual time: schedules of faults by seed, and the goodput of a drill.
+StudyReport fault_study(const FaultOptions& o, const Seeded& s);
+
 /// The largest training run over GPU counts.
 StudyReport latency_wall_study(const LatencyWall& w);
 

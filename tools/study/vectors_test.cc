@@ -88,6 +88,8 @@ const Row kRows[] = {
      drop_goodput_first_order({.between = 15, .replicas = 4, .stall = 0.3, .rejoin = 3}), 0.93, 1e-12},
     {"V50", "the same without the approximation", "exp(-(.3 + 3/4) / 15)",
      drop_goodput({.between = 15, .replicas = 4, .stall = 0.3, .rejoin = 3}), std::exp(-0.07), 1e-12},
+    {"V50", "stall 0.03 s, rejoin 1.5 s", "1 - .03/15 - (1.5/15)/4",
+     drop_goodput_first_order({.between = 15, .replicas = 4, .stall = 0.03, .rejoin = 1.5}), 0.973, 1e-12},
     {"V51", "restart beside it, checkpoint 0.1 s, restart 3 s, Young's interval", "1 - (t/tau + (tau/2 + 3)/15)",
      restart_goodput_first_order({.between = 15, .checkpoint = 0.1, .restart = 3}, std::sqrt(3.)),
      1 - (0.1 / std::sqrt(3.) + (std::sqrt(3.) / 2 + 3) / 15), 1e-12},

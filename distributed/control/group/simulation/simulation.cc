@@ -1,49 +1,26 @@
-// Runs the shipped logic of service and leaders in virtual time, with up to 8 replicas. A seed gives a schedule of
-// faults. Messages are lost, repeated, late and out of order. Connections break. Processes crash, stop, are cut off,
-// leave, and start again, many at once, and some are spares. A crash may be reported before the process ends. The
-// service restarts from its journal. Checks I1 to I7 (group_explore_test.cc), and that all live replicas commit all
-// steps and end in bounded time.
-//   --schedules=N  number of schedules (20000; 2000 under sanitizers)    --seed=S  the first seed
-//   --only         runs this seed alone, and prints its events
-#include <gtest/gtest.h>
+#include "distributed/control/group/simulation/simulation.h"
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <queue>
-#include <random>
 #include <set>
 #include <thread>
 
 #include "distributed/control/group/group.h"
 #include "distributed/control/group/member.h"
 #include "framework/base/str_cat.h"
-#include "framework/base/testing/number_flags.h"
 
 namespace weft::control {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-int64_t g_schedules = 2000;
-#else
-int64_t g_schedules = 20000;
-#endif
-uint64_t g_seed = 1;
-bool g_print = false;
-
-struct GroupFaults {
-  double loss, twice, late;
-  int crashes, pauses, cuts, breaks, restarts, leaves;
-  bool stopped_process_is_replaced;
-};
-
-struct GroupCounts {
-  std::atomic<int64_t> steps{0}, retries{0}, doubts{0}, heals{0}, failed_heals{0}, views{0}, fenced{0}, messages{0},
-      crashes{0}, lived_on{0}, restarts{0}, begun_again{0}, longest_ms{0};
-};
+constexpr int64_t GroupCounts::*kCounts[] = {
+    &GroupCounts::commits,      &GroupCounts::retries,  &GroupCounts::doubts,   &GroupCounts::heals,
+    &GroupCounts::failed_heals, &GroupCounts::views,    &GroupCounts::fenced,   &GroupCounts::messages,
+    &GroupCounts::crashes,      &GroupCounts::lived_on, &GroupCounts::restarts, &GroupCounts::begun_again};
 
 uint64_t mixed(uint64_t a, uint64_t b) {
   a = (a ^ b) * 0x9e3779b97f4a7c15u;
@@ -59,49 +36,31 @@ struct ModelState {
 
 class GroupSimulation {
  public:
-  GroupSimulation(uint64_t seed, GroupCounts& counts) : random_(seed * 0x9e3779b97f4a7c15u), counts_(counts) {
-    size_ = below(3) == 0 ? 1 + below(4) : 8;
-    steps_ = 10 + below(190);
-    const int64_t most = size_ > 1 && below(4) == 0 ? size_ - 1 : size_;
-    config_ = {.job = "sim", .replicas = most, .replicas_min = 1 + below(2) * below(static_cast<uint32_t>(most))};
-    const bool calm = below(8) == 0;
-    const auto some = [&](uint32_t n) { return calm || below(2) ? 0 : static_cast<int>(1 + below(n)); };
-    faults_ = {.loss = some(1) * 0.15,
-               .twice = 0.1,
-               .late = 0.05,
-               .crashes = some(6),
-               .pauses = some(2),
-               .cuts = some(4),
-               .breaks = some(4),
-               .restarts = some(2),
-               .leaves = most > 2 && some(1),
-               .stopped_process_is_replaced = below(3) == 0};
-    if (faults_.leaves) config_.replicas_min = std::min(config_.replicas_min, most - 1);
-    service_ = std::make_unique<GroupState>(GroupState{.config = config_});
+  GroupSimulation(const GroupSchedule& s, bool log) : s_(s), random_(s.random), log_(log) {
+    service_ = std::make_unique<GroupState>(GroupState{.config = s_.config});
   }
 
-  /// Runs the schedule. Returns the error, or "".
-  std::string run() {
+  GroupRun run() {
     at(0, [this] { service_tick(); });
-    const int64_t spread = below(2) ? 300 : 8000;  // storms of starts, and late replicas
-    for (int64_t i = 0; i < size_; ++i) at(below(static_cast<uint32_t>(spread)), [this, i] { start(i); });
-    const auto soon = [this] { return static_cast<int64_t>(below(6000)); };
-    for (int i = 0; i < faults_.crashes; ++i) at(soon(), [this] { crash(any()); });
-    for (int i = 0; i < faults_.pauses; ++i) at(soon(), [this] { pause(any()); });
-    for (int i = 0; i < faults_.cuts; ++i) at(soon(), [this] { cut(any()); });
-    for (int i = 0; i < faults_.breaks; ++i) at(soon(), [this] { lose_connection(any()); });
-    for (int i = 0; i < faults_.restarts; ++i) at(soon(), [this] { crash_service(); });
-    for (int i = 0; i < faults_.leaves; ++i) at(soon(), [this] { leave(any()); });
-    while (!events_.empty() && problem_.empty() && !done()) {
+    for (size_t i = 0; i < s_.starts.size(); ++i) at(s_.starts[i], [this, i] { start(static_cast<int64_t>(i)); });
+    for (const GroupFault& f : s_.faults) at(f.at, [this, kind = f.kind] { fault(kind); });
+    while (!events_.empty() && run_.problem.empty() && !done() && now_ <= s_.limit) {
       now_ = events_.top().time;
       auto run = std::move(const_cast<Event&>(events_.top()).run);
       events_.pop();
       run();
-      if (now_ > 90000) fail("replicas have not ended after 90 s");
     }
-    for (int64_t most = counts_.longest_ms; now_ > most && !counts_.longest_ms.compare_exchange_weak(most, now_);) {
+    if (now_ > s_.limit && !s_.cut_at_limit) fail(str_cat("replicas have not ended after ", s_.limit, " ms"));
+    run_.ended = now_;
+    run_.progress.emplace_back(watched_, watched_parts_);
+    if (!committed_.empty()) {
+      const auto& [id, last] = *committed_.rbegin();
+      run_.steps = id.second + 1;
+      run_.parts = last.next_part;
     }
-    return problem_;
+    run_.lost = static_cast<int64_t>(committed_.size()) - run_.steps +
+                std::ranges::count_if(lost_, [&](const auto& step) { return !committed_.contains(step); });
+    return std::move(run_);
   }
 
  private:
@@ -118,8 +77,10 @@ class GroupSimulation {
     bool dead = false;
     uint64_t connection = 0;
     int64_t paused_until = 0;
-    bool drops_out = false;  // it leaves for ever
-    bool lives_on = false;   // its end was reported, and follows soon
+    bool drops_out = false;                    // it leaves for ever
+    bool lives_on = false;                     // its end was reported, and follows soon
+    std::pair<int64_t, int64_t> begun{0, -1};  // the view and the step that it computes, from begun_at on
+    int64_t begun_at = 0;
   };
 
   /// The collectives of a view.
@@ -133,30 +94,31 @@ class GroupSimulation {
   };
 
   // ---- tools ----
-  uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  size_t below(size_t n) { return random_() % n; }
+  int64_t drawn(TimeRange r) { return r.least + (r.count > 1 ? static_cast<int64_t>(below(r.count)) : 0); }
   bool chance(double p) { return static_cast<double>(random_() % 100000) < p * 100000; }
   void at(int64_t time, std::function<void()> run) { events_.push({time, ++order_, std::move(run)}); }
   void fail(const std::string& text) {
-    if (problem_.empty()) problem_ = str_cat("at ", now_, " ms: ", text);
+    if (run_.problem.empty()) run_.problem = str_cat("at ", now_, " ms: ", text);
     print(text);
   }
   void print(const std::string& text) {
-    if (g_print) std::printf("%6lld %s\n", static_cast<long long>(now_), text.c_str());
+    if (log_) run_.log.push_back(str_cat(now_, " ms: ", text));
   }
   static std::string name_of(const Replica& r) { return str_cat(r.m.name, ".", r.m.incarnation); }
   void travel(const std::function<void()>& arrive) {
-    counts_.messages++;
-    const auto delay = [&] { return chance(faults_.late) ? 20 + below(1000) : 1 + below(10); };
-    if (now_ < 8000 && chance(faults_.loss)) return;
+    run_.counts.messages++;
+    const auto delay = [&] { return drawn(chance(s_.late) ? s_.late_message : s_.message); };
+    if (now_ < s_.loss_until && chance(s_.loss)) return;
     at(now_ + delay(), arrive);
-    if (chance(faults_.twice)) at(now_ + delay(), arrive);
+    if (chance(s_.twice)) at(now_ + delay(), arrive);
   }
   /// A live process.
   size_t any() {
     std::vector<size_t> live;
     for (size_t i = 0; i < replicas_.size(); ++i)
       if (!replicas_[i]->dead) live.push_back(i);
-    return live.empty() ? 0 : live[below(static_cast<uint32_t>(live.size()))];
+    return live.empty() ? 0 : live[below(live.size())];
   }
   void when_running(size_t i, const std::function<void()>& run) {
     const int64_t until = replicas_[i]->paused_until;
@@ -179,7 +141,8 @@ class GroupSimulation {
     const bool held = has_holder(e);
     GroupOutcome out = apply(*service_, e);
     for (const ReplicaView& v : out.views) new_view(v, held);
-    if (!out.views.empty() && faults_.restarts > 0 && chance(0.1)) return crash_service();  // before the replies
+    if (!out.views.empty() && s_.service_dies_with_view > 0 && chance(s_.service_dies_with_view))
+      return crash_service();
     for (auto& [connection, status] : out.replies) {
       const auto owner = owners_.find(connection);
       if (owner == owners_.end()) continue;
@@ -202,7 +165,7 @@ class GroupSimulation {
   }
 
   void new_view(const ReplicaView& v, bool held) {
-    counts_.views++;
+    run_.counts.views++;
     journal_.push_back(record_of(v));
     views_.push_back(v);
     histories_[v.number] = history_of(views_, v.number);
@@ -213,12 +176,12 @@ class GroupSimulation {
       if (reported_.count({m.name, m.incarnation}))
         fail(str_cat("I7: view ", v.number, " has process ", m.name, ".", m.incarnation, ", whose end was reported"));
     if (held) held_.insert(v.number);
-    ended_ |= v.ended && v.start == steps_;
+    ended_ |= v.ended && v.start == s_.steps;
     for (const auto& [id, committed] : committed_) check_fork(v, id.first, id.second);
     for (const auto& r : replicas_)
-      if (!r->dead && !r->lives_on && r->m.step > v.start && r->m.state_view >= v.after && faults_.pauses == 0)
+      if (!r->dead && !r->lives_on && r->m.step > v.start && r->m.state_view >= v.after && !stops_)
         fail(str_cat("I1: steps of ", name_of(*r), ", which lives, are cancelled"));
-    counts_.begun_again += !held && v.number > 1;
+    run_.counts.begun_again += !held && v.number > 1;
   }
 
   /// Whether a view repeats a step that the view before it has committed.
@@ -230,14 +193,14 @@ class GroupSimulation {
   void crash_service() {
     if (!service_) return;
     print("the service crashes");
-    counts_.restarts++;
+    run_.counts.restarts++;
     service_.reset();
     reported_.clear();  // the service forgets them
     ++service_starts_;
     for (size_t i = 0; i < replicas_.size(); ++i) lose_connection(i);
-    at(now_ + 50 + below(3000), [this] {
+    at(now_ + drawn(s_.start_again), [this] {
       print("the service restarts");
-      service_ = std::make_unique<GroupState>(GroupState{.config = config_});
+      service_ = std::make_unique<GroupState>(GroupState{.config = s_.config});
       for (const std::string& record : journal_)
         if (const std::string problem = commit(*service_, record); !problem.empty()) fail(problem);
       restart(*service_, now_);
@@ -245,6 +208,23 @@ class GroupSimulation {
   }
 
   // ---- processes ----
+  void fault(GroupFault::Kind kind) {
+    switch (kind) {
+      case GroupFault::Kind::kCrash:
+        return crash(any());
+      case GroupFault::Kind::kStop:
+        return stop(any());
+      case GroupFault::Kind::kCut:
+        return cut(any());
+      case GroupFault::Kind::kBreak:
+        return lose_connection(any());
+      case GroupFault::Kind::kService:
+        return crash_service();
+      case GroupFault::Kind::kLeave:
+        return leave(any());
+    }
+  }
+
   void start(int64_t slot) {
     auto r = std::make_unique<Replica>();
     r->m = {.name = str_cat("r", slot), .incarnation = 100 * ++starts_[slot], .facts = "plan 1f\nseed 7"};
@@ -292,10 +272,10 @@ class GroupSimulation {
     if (r.connection == 0) return;
     const uint64_t connection = r.connection;
     r.connection = 0;
-    at(now_ + 1 + below(10), [this, connection, start = service_starts_] {
+    at(now_ + drawn(s_.closed), [this, connection, start = service_starts_] {
       if (start == service_starts_) service_event({.kind = GroupEvent::Kind::kClosed, .connection = connection});
     });
-    if (!r.dead) at(now_ + 1 + below(300), [this, i] { connect(i); });
+    if (!r.dead) at(now_ + drawn(s_.connect_again), [this, i] { connect(i); });
   }
 
   void end(size_t i) {
@@ -310,30 +290,31 @@ class GroupSimulation {
     if (i >= replicas_.size() || replicas_[i]->dead || replicas_[i]->lives_on) return;
     Replica& r = *replicas_[i];
     print(str_cat(name_of(r), " crashes"));
-    counts_.crashes++;
-    const bool is_reported = below(2), lives_on = is_reported && below(2);
+    run_.counts.crashes++;
+    const bool is_reported = chance(s_.reported), lives_on = is_reported && chance(s_.lives_on);
     if (is_reported)
-      at(now_ + below(5),
+      at(now_ + drawn(s_.death_report),
          [this, status = status_of(r.m)] { service_event({.kind = GroupEvent::Kind::kDeath, .status = status}); });
     again(r);
     if (!lives_on) return end(i);
     r.lives_on = true;
-    counts_.lived_on++;
+    run_.counts.lived_on++;
     at(now_ + below(1000), [this, i] { end(i); });
   }
 
   /// The launcher starts a new process of a replica.
   void again(const Replica& r) {
     if (r.drops_out) return;
-    at(now_ + 50 + below(3000), [this, slot = std::stoll(r.m.name.substr(1))] { start(slot); });
+    at(now_ + drawn(s_.start_again), [this, slot = std::stoll(r.m.name.substr(1))] { start(slot); });
   }
 
-  void pause(size_t i) {
+  void stop(size_t i) {
     if (i >= replicas_.size() || replicas_[i]->dead) return;
     Replica& r = *replicas_[i];
     print(str_cat(name_of(r), " stops"));
-    r.paused_until = now_ + (below(2) ? 1000 : 10000);
-    if (faults_.stopped_process_is_replaced && !replaced_) replaced_ = true, again(r);
+    stops_ = true;
+    r.paused_until = now_ + s_.stops[below(s_.stops.size())];
+    if (s_.stopped_process_is_replaced && !replaced_) replaced_ = true, again(r);
   }
 
   void cut(size_t i) {
@@ -363,16 +344,20 @@ class GroupSimulation {
     const MemberState before = r.m;
     for (MemberAction action : apply(r.m, event)) act(i, action, before, event);
     if (r.dead) return;
-    const bool begins = r.m.stage == MemberStage::kComputing && r.m.step < steps_;
-    if (begins && (before.stage != r.m.stage || before.view.number != r.m.view.number || before.step != r.m.step))
-      at(now_ + 1 + below(30), [this, i, view = r.m.view.number, step = r.m.step] {
-        when_running(i, [this, i, view, step] { enter(i, view, step, false); });
+    const bool in_view = before.view.number == r.m.view.number;
+    if (r.m.stage == MemberStage::kComputing && (!in_view || before.stage != r.m.stage || before.step != r.m.step)) {
+      // A member that has healed has formed its groups before.
+      const int64_t from = now_ + (in_view ? 0 : drawn(s_.form)), view = r.m.view.number, step = r.m.step;
+      r.begun = {view, step};
+      r.begun_at = from;
+      at(from + drawn(s_.compute), [this, i, view, step] {
+        when_running(i, [this, i, view, step] {
+          if (step < s_.steps) return enter(i, view, step, false);
+          drive(i, {.kind = MemberEvent::Kind::kFinished, .view = view});
+        });
       });
-    if (r.m.stage == MemberStage::kComputing && r.m.step == steps_)
-      at(now_ + 1 + below(30), [this, i, view = r.m.view.number] {
-        when_running(i, [this, i, view] { drive(i, {.kind = MemberEvent::Kind::kFinished, .view = view}); });
-      });
-    if (r.m.stage == MemberStage::kJoining && before.stage != MemberStage::kJoining) counts_.fenced++;
+    }
+    if (r.m.stage == MemberStage::kJoining && before.stage != MemberStage::kJoining) run_.counts.fenced++;
     check(r);
   }
 
@@ -382,10 +367,11 @@ class GroupSimulation {
       case MemberAction::kEnterAck:
         return enter(i, r.m.view.number, r.m.step, true);
       case MemberAction::kCommit:
-        counts_.doubts += event.kind == MemberEvent::Kind::kStatus;
+        run_.counts.doubts += event.kind == MemberEvent::Kind::kStatus;
         return commit_step(r, before.view);
       case MemberAction::kRetry:
-        counts_.retries += before.stage != MemberStage::kJoining;
+        if (r.begun == std::pair(before.view.number, before.step) && now_ >= r.begun_at) lost_.insert(r.begun);
+        run_.counts.retries += before.stage != MemberStage::kJoining;
         return;
       case MemberAction::kCloseGroups:
         return close(i, before.view.number);
@@ -395,7 +381,7 @@ class GroupSimulation {
         if (!groups_[r.m.view.number].closed.empty()) fail_soon(i, r.m.view.number);
         return;
       case MemberAction::kHeal:
-        return heal(i, r.m.view.number, 20 + below(300));
+        return heal(i, r.m.view.number, drawn(s_.form) + drawn(s_.heal));
       case MemberAction::kEnd:
         print(str_cat(name_of(r), " ends ", r.m.refused));
         if (!r.m.refused.empty() && r.m.refused.find("was started again") == std::string::npos &&
@@ -417,9 +403,11 @@ class GroupSimulation {
     if (ack) meeting.stop |= r.m.stop;
     if (!groups.closed.empty()) fail_soon(i, view);
     if (meeting.in.size() < r.m.view.members.size()) return;
+    const Groups::Meeting done = std::move(meeting);
+    groups.meetings.erase({step, ack});
     const auto kind = ack ? MemberEvent::Kind::kAckComplete : MemberEvent::Kind::kSums;
-    for (size_t j : meeting.in)
-      at(now_ + 1 + below(20), [this, j, view, step, kind, stop = meeting.stop] {
+    for (size_t j : done.in)
+      at(now_ + drawn(s_.collective), [this, j, view, step, kind, stop = done.stop] {
         when_running(j, [this, j, view, step, kind, stop] {
           if (replicas_[j]->m.step == step) drive(j, {.kind = kind, .view = view, .stop = stop});
         });
@@ -434,7 +422,7 @@ class GroupSimulation {
   }
 
   void fail_soon(size_t i, int64_t view) {
-    at(now_ + 1 + below(10), [this, i, view] { when_running(i, [this, i, view] { fail_in(i, view); }); });
+    at(now_ + drawn(s_.failure), [this, i, view] { when_running(i, [this, i, view] { fail_in(i, view); }); });
   }
   void fail_in(size_t i, int64_t view) {
     const bool ack = replicas_[i]->m.stage == MemberStage::kAck;
@@ -453,13 +441,13 @@ class GroupSimulation {
           const Replica* d = process_of(m);
           if (d->m.view.number < view && !d->dead) return heal(i, view, 20);  // it does not know the view yet
           if (d->m.view.number > view || !takes_part(*d)) {
-            counts_.failed_heals++;
+            run_.counts.failed_heals++;
             return fail_in(i, view);
           }
           donor = d;
         }
         if (donor->m.step != r.m.view.start) fail("I2: a donor is in another step");
-        counts_.heals++;
+        run_.counts.heals++;
         r.model = donor->model;
         drive(i, {.kind = MemberEvent::Kind::kHealed, .view = view});
       });
@@ -481,12 +469,27 @@ class GroupSimulation {
     r.model.view = view.number;
     for (size_t p = 0; p < view.members.size(); ++p)
       r.model.bits = mixed(r.model.bits, static_cast<uint64_t>(first) + p);
-    counts_.steps++;
+    run_.counts.commits++;
     const auto [at, is_new] = committed_.try_emplace(
         {view.number, step}, Committed{r.model.bits, first + static_cast<int64_t>(view.members.size())});
+    if (is_new) watch(view, step, at->second.next_part);
     if (at->second.bits != r.model.bits) fail(str_cat("I6: ", name_of(r), " has other bits after step ", step));
     for (const ReplicaView& v : views_) check_fork(v, view.number, step);
     if (view.members[0].name == r.m.name && step % 4 == 3) checkpoint_ = r.model;
+  }
+
+  /// Notes when the run made a step.
+  void watch(const ReplicaView& view, int64_t step, int64_t parts) {
+    const bool is_first = watched_view_ != view.number;
+    if (is_first) run_.progress.insert(run_.progress.end(), {{watched_, watched_parts_}, {now_, parts}});
+    if (step > 0) {
+      const bool heals = is_first && std::ranges::any_of(view.members, &ViewMember::heals);
+      int64_t& longest = heals ? run_.longest_of_heal : run_.longest;
+      longest = std::max(longest, now_ - watched_);
+    }
+    watched_ = now_;
+    watched_view_ = view.number;
+    watched_parts_ = parts;
   }
 
   void check(const Replica& r) {
@@ -498,11 +501,17 @@ class GroupSimulation {
   }
 
   /// Whether the run has ended after the last step, and so have all live replicas. A process that was started after
-  /// that, with the last checkpoint, waits.
+  /// that, with the last checkpoint, could continue the run: it waits, and so do others if they are too few with it.
   bool done() const {
-    return ended_ && std::ranges::all_of(replicas_, [&](const auto& r) {
-             return r->dead || (r->m.stage == MemberStage::kJoining && r->m.step == steps_);
-           });
+    if (!ended_) return false;
+    int64_t live = 0, at_end = 0;
+    for (const auto& r : replicas_) {
+      if (r->dead) continue;
+      if (r->m.stage != MemberStage::kJoining) return false;
+      ++live;
+      at_end += r->m.step == s_.steps;
+    }
+    return at_end == live || (at_end > 0 && live < s_.config.replicas_min);
   }
 
   struct Committed {
@@ -510,11 +519,10 @@ class GroupSimulation {
     int64_t next_part;  // the first part of the data after the step
   };
 
+  const GroupSchedule& s_;
   std::mt19937_64 random_;
-  GroupCounts& counts_;
-  GroupFaults faults_;
-  GroupConfig config_;
-  int64_t size_, steps_;
+  const bool log_;
+  GroupRun run_;
   std::priority_queue<Event> events_;
   uint64_t order_ = 0, connections_ = 0;
   int64_t now_ = 0;
@@ -531,48 +539,47 @@ class GroupSimulation {
   std::set<int64_t> held_;                                      // views that were made of members with the state
   std::set<std::pair<std::string, int64_t>> reported_;          // processes whose end the service has heard
   ModelState checkpoint_;
-  bool replaced_ = false, ended_ = false;
-  std::string problem_;
+  std::set<std::pair<int64_t, int64_t>> lost_;                  // views and steps that members began and dropped
+  int64_t watched_ = 0, watched_view_ = 0, watched_parts_ = 0;  // time, view and parts of the latest step
+  bool replaced_ = false, stops_ = false, ended_ = false;
 };
 
-TEST(GroupSimulate, Schedules) {
-  GroupCounts counts;
+}  // namespace
+
+GroupRun simulate(const GroupSchedule& schedule, bool log) { return GroupSimulation(schedule, log).run(); }
+
+SeedRuns simulate_seeds(uint64_t first, int64_t schedules, int threads, int64_t limit) {
+  SeedRuns all{.schedules = schedules};
+  std::mutex mutex;  // guards `all`
   std::atomic<int64_t> next{0}, failed{0};
   const auto work = [&] {
-    for (int64_t i = next++; i < g_schedules && failed < 3; i = next++) {
-      const uint64_t seed = g_seed + static_cast<uint64_t>(i);
-      const std::string problem = GroupSimulation(seed, counts).run();
-      if (problem.empty()) continue;
-      ++failed;
-      ADD_FAILURE() << "--seed=" << seed << " --only: " << problem;
+    for (int64_t i = next++; i < schedules && failed < 3; i = next++) {
+      const uint64_t seed = first + static_cast<uint64_t>(i);
+      GroupSchedule schedule = schedule_of(seed);
+      schedule.limit = limit;
+      GroupRun run = simulate(schedule);
+      failed += !run.problem.empty();
+      const std::lock_guard lock(mutex);
+      if (!run.problem.empty()) all.failures.emplace_back(seed, std::move(run.problem));
+      all.longest = std::max(all.longest, run.ended);
+      for (int64_t GroupCounts::*count : kCounts) all.counts.*count += run.counts.*count;
     }
   };
-  std::vector<std::thread> threads;
-  for (int i = 0; i < (g_print ? 1 : 2); ++i) threads.emplace_back(work);
-  for (std::thread& t : threads) t.join();
-  const auto n = [](const std::atomic<int64_t>& v) { return static_cast<long long>(v); };
-  std::printf(
-      "%lld schedules, %lld messages, %lld crashes (%lld reported early), %lld restarts of the service: %lld views, "
-      "%lld steps committed, "
-      "%lld of them by a view, %lld retries, %lld heals, %lld failed heals, %lld fenced, %lld begun again; the longest "
-      "took %.1f s\n",
-      static_cast<long long>(g_schedules), n(counts.messages), n(counts.crashes), n(counts.lived_on),
-      n(counts.restarts), n(counts.views), n(counts.steps), n(counts.doubts), n(counts.retries), n(counts.heals),
-      n(counts.failed_heals), n(counts.fenced), n(counts.begun_again), 1e-3 * static_cast<double>(counts.longest_ms));
-  if (g_schedules >= 1000) {  // each path was taken
-    for (const auto* c :
-         {&counts.doubts, &counts.retries, &counts.heals, &counts.failed_heals, &counts.fenced, &counts.lived_on})
-      EXPECT_GT(n(*c), 0);
-  }
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& t : others) t.join();
+  std::ranges::sort(all.failures);
+  return all;
 }
 
-}  // namespace
+std::string text_of(const SeedRuns& r) {
+  const GroupCounts& c = r.counts;
+  return str_cat(r.schedules, r.schedules == 1 ? " schedule, " : " schedules, ", c.messages, " messages, ", c.crashes,
+                 " deaths of replicas (", c.lived_on, " reported early), ", c.restarts, " of the service: ", c.views,
+                 " views,\n", c.commits, " steps committed by members, ", c.doubts, " of them by a view; ", c.retries,
+                 " retries, ", c.heals, " heals, ", c.failed_heals, " failed heals,\n", c.fenced, " fenced, ",
+                 c.begun_again, " begun again; the longest took ", static_cast<double>(r.longest / 100) / 10, " s");
+}
+
 }  // namespace weft::control
-
-int main(int argc, char** argv) {
-  using namespace weft::control;
-  if (!weft::testing::read_flags(argc, argv, {{"schedules", &g_schedules}, {"seed", &g_seed}, {"only", &g_print}}))
-    return 2;
-  if (g_print) g_schedules = 1;
-  return RUN_ALL_TESTS();
-}
