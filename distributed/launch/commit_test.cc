@@ -399,7 +399,7 @@ TEST(MeshCells, ThePlacementToSaveHasThePlacesOfTheRanks) {
         ShardedCell::ShardLayout{.mesh = Mesh::parse("dp2"), .place = place, .rest = rest}, p.type());
     shards->scatter(p.value());
     weft::internal::set_remote(p.cell(), shards);
-    return shards->own_parts(p.cell(), 0).value();
+    return shards->own_parts(p.cell(), 0, false).value();
   };
   const auto a = saved({0, 1}), same = saved({0, 1}), b = saved({1, 0});
   EXPECT_EQ(a.parts.size(), 2u);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "distributed/comm/gloo/world.h"
@@ -36,14 +37,15 @@ std::unique_ptr<Processes>& job() {
   return *job;
 }
 
-// Whether all processes are on one host: each writes its host to the store.
-bool all_on_one_host(Store& store, const std::vector<int>& firsts, int first, Store::Deadline deadline) {
+// The first process on the host of each process. Each process writes its host to the store.
+std::vector<int> first_on_hosts(Store& store, const std::vector<int>& firsts, int first, Store::Deadline deadline) {
   const auto key = [](int r) { return str_cat("processes/host_of_rank_", r); };
-  const std::string mine = internal::own_network();
-  store.set(key(first), mine);
-  bool one = true;
-  for (int r : firsts) one &= store.get(key(r), deadline) == mine;
-  return one;
+  store.set(key(first), internal::own_network());
+  std::map<std::string, int> known;
+  std::vector<int> all;
+  for (const int r : firsts)
+    all.push_back(known.emplace(store.get(key(r), deadline), static_cast<int>(all.size())).first->second);
+  return all;
 }
 
 // "; at model.cc:3", the user's line, or nothing.
@@ -83,8 +85,8 @@ Processes::Processes(Store& store, int size, int first, int count, std::chrono::
   WEFT_CHECK(transport == "auto" || transport == "shared" || transport == "gloo", "processes: got the transport '",
              transport, "'; need auto, shared or gloo");
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  one_host_ = transport == "shared" || all_on_one_host(store, firsts, first, deadline);
-  if (transport != "gloo" && one_host_) {
+  hosts_of_ = transport == "shared" ? std::vector<int>(firsts.size()) : first_on_hosts(store, firsts, first, deadline);
+  if (transport != "gloo" && on_one_host()) {
     SharedWorldOptions options;
     options.timeout = timeout;
     world_ = make_shared_world(store, size, local, options);

@@ -40,8 +40,11 @@ class Processes final : public weft::internal::JobProcesses {
   int count() const { return count_; }  // number of ranks of each process
   bool owns(int rank) const { return rank >= first_ && rank < first_ + count_; }
   int process_of(int rank) const { return rank / count_; }
+  bool is_on_this_host(int rank) const {
+    return hosts_of_[static_cast<size_t>(process_of(rank))] == hosts_of_[static_cast<size_t>(process())];
+  }
   int process() const override { return process_of(first_); }
-  bool on_one_host() const override { return one_host_; }
+  const std::vector<int>& hosts() const override { return hosts_of_; }
   ProcessWorld& world() { return *world_; }
 
   /// Copies the data of process `root` into `data` on all processes. A collective.
@@ -73,7 +76,7 @@ class Processes final : public weft::internal::JobProcesses {
 
  private:
   const int size_, first_, count_;
-  bool one_host_ = false;
+  std::vector<int> hosts_of_;
   const std::chrono::nanoseconds timeout_;
   std::unique_ptr<ProcessWorld> world_;
   void run(CommRequest request);

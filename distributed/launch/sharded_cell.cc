@@ -143,7 +143,7 @@ Tensor ShardedCell::gather(const Cell& cell) {
   return gathered_;
 }
 
-std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double share) const {
+std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double share, bool each_host) const {
   if (cell.value.defined() && !gathered(cell.value)) return {};
   const auto& [mesh, place, rest] = layout_;
   if (placement_.empty()) {
@@ -154,7 +154,11 @@ std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double 
     placement_ = str_cat(to_string(mesh, rest), ", places of the ranks", ranks);
   }
   Own own{.placement = placement_, .parts = {}};
-  for (const std::vector<int>& equal : copies()) {
+  const Processes* const job = each_host ? Processes::current() : nullptr;
+  for (std::vector<int> equal : copies()) {
+    if (job) std::erase_if(equal, [&](int r) { return !job->is_on_this_host(r); });
+    WEFT_CHECK_AS(kFailedPrecondition, !equal.empty(), "the ranks on the host of rank ", job ? job->first() : 0,
+                  " lack a part of '", cell.name, "'; need all parts on each host, as if dp alone spans the hosts");
     const int r = equal[static_cast<size_t>(share * static_cast<double>(equal.size()))];
     if (is_local(r)) own.parts.push_back({part_of(mesh, rest, place[r]), shards[r]->value});
   }

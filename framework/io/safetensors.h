@@ -53,8 +53,8 @@ struct TensorInfo {
 /// One mapped file; copies share the mapping. Opening checks everything but the data: header, shapes, that the
 /// offsets cover the file exactly, and that tables of checksums fit their tensors. Throws InvalidArgument or DataLoss
 /// "PATH: ..." on an inconsistent file. A tensor of a dtype that Weft does not have is refused when it is needed: the
-/// functions with a name throw Unimplemented, except find(). If another program cuts the file meanwhile, functions throw
-/// DataLoss, and only an access to the memory of bytes() ends this process by SIGBUS. Thread-safe.
+/// functions with a name throw Unimplemented, except find(). If another program cuts the file meanwhile, functions
+/// throw DataLoss, and only an access to the memory of bytes() ends this process by SIGBUS. Thread-safe.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);

@@ -41,7 +41,7 @@ AsyncSave::AsyncSave(std::unique_ptr<SaveInParts> parts, Finish finish, Pace pac
     : parts_(std::move(parts)),
       finish_(std::move(finish)),
       job_(parts_->job()),
-      first_(!job_ || job_->process() == 0),
+      first_(parts_->is_first()),
       nice_(::getpriority(PRIO_PROCESS, 0)),
       pool_(pace == Pace::kFull ? &ThreadPool::current() : nullptr),
       waited_for_(pace == Pace::kFull) {

@@ -20,8 +20,8 @@ class ThreadPool;
 
 class AsyncSave {
  public:
-  /// Later work, called on the thread of the first process when the files have their names. Returns a sentence about
-  /// its failure; "": none.
+  /// Later work, called on the thread of SaveInParts::is_first() when the files have their names. Returns a sentence
+  /// about its failure; "": none.
   using Finish = std::function<std::string()>;
   /// kYield: the thread works a tenth of the time of one core, and yields the disk to the program, until the program
   /// waits for it.

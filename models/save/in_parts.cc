@@ -89,13 +89,11 @@ struct SaveInParts::Files {
 
 namespace {
 
-bool is_first(const JobProcesses* job) { return !job || job->process() == 0; }
-
 // The shards of an owned cell that this process saves; nothing, if the first process saves the whole value.
-std::optional<PartedValue::Own> own_parts(const Cell& cell, double share) {
+std::optional<PartedValue::Own> own_parts(const Cell& cell, double share, bool each_host) {
   check_not_torn(cell);
   const auto* const parted = dynamic_cast<const PartedValue*>(cell.remote.get());
-  return parted ? parted->own_parts(cell, share) : std::nullopt;
+  return parted ? parted->own_parts(cell, share, each_host) : std::nullopt;
 }
 
 // Equal for layouts that have the same bytes besides tensors and checksums, in the same files.
@@ -119,7 +117,8 @@ T number_at(const std::string& text, size_t at) {
 
 }  // namespace
 
-SaveInParts::SaveInParts(std::string what, std::string before) : what_(std::move(what)), before_(std::move(before)) {}
+SaveInParts::SaveInParts(std::string what, std::string before, Folders folders)
+    : what_(std::move(what)), before_(std::move(before)), folders_(folders) {}
 SaveInParts::~SaveInParts() = default;
 
 void SaveInParts::add(const std::string& path, const std::vector<std::pair<std::string, CellHandle>>& cells,
@@ -140,7 +139,7 @@ void SaveInParts::add(const std::string& path, const std::map<std::string, Tenso
 // equal in all processes of a job.
 JobProcesses::Facts SaveInParts::hold_values(Copies copies) {
   NoGrad guard;
-  const bool first = is_first(job_);
+  const bool first = is_first();
   JobProcesses::Facts facts;
   int64_t total = 0, before = 0;
   std::vector<std::pair<std::string, CellHandle>> cells;
@@ -168,7 +167,7 @@ JobProcesses::Facts SaveInParts::hold_values(Copies copies) {
       for (const auto& [name, cell, tensor] : f->values) {
         Taken t{.own = {}, .whole = tensor};
         const double share = static_cast<double>(before) / static_cast<double>(total + 1);
-        if (cell.defined()) t.own = own_parts(cell.cell(), share);
+        if (cell.defined()) t.own = own_parts(cell.cell(), share, folders_ == Folders::kEachHost);
         if (cell.defined() && !t.own && first) t.whole = internal::owned_value(cell.cell());
         before += (cell.defined() ? cell.type() : tensor.type()).nbytes();
         taken.push_back(std::move(t));
@@ -203,7 +202,9 @@ void SaveInParts::set_memory(const std::vector<std::string>& files) {
 
 void SaveInParts::begin(const std::function<std::string()>& folder, Copies copies) {
   job_ = internal::job_processes();
-  one_host_ = !job_ || job_->on_one_host();
+  const bool each_host = folders_ == Folders::kEachHost;
+  first_ = job_ && each_host ? job_->hosts()[static_cast<size_t>(job_->process())] : 0;
+  one_host_ = !job_ || each_host || job_->on_one_host();
   JobProcesses::Facts facts;
   const auto make = [&] {
     try {
@@ -213,7 +214,7 @@ void SaveInParts::begin(const std::function<std::string()>& folder, Copies copie
       internal::fail(e.code(), before_ + e.what());
     }
     std::string paths;  // each ends with a zero byte
-    if (!is_first(job_)) return paths;
+    if (!is_first()) return paths;
     const std::string in = folder();
     for (const auto& f : all_) {
       f->in_use.emplace(in.empty() ? f->path : in + "/" + f->path);
@@ -222,7 +223,7 @@ void SaveInParts::begin(const std::function<std::string()>& folder, Copies copie
     }
     return paths;
   };
-  const std::string paths = job_ ? job_->on_all(what_, make)[0] : make();
+  const std::string paths = job_ ? job_->on_all(what_, make)[static_cast<size_t>(first_)] : make();
   if (job_) {
     // Metadata, sizes of files, and the ends of long names, which the other facts lack.
     for (const auto& f : all_)
@@ -272,6 +273,9 @@ std::string SaveInParts::report() const {
 
 void SaveInParts::join() {
   reports_ = job_ ? job_->on_all(what_, [&] { return report(); }) : std::vector{report()};
+  if (folders_ == Folders::kOne || !job_) return;
+  size_t process = 0;
+  std::erase_if(reports_, [&](const std::string&) { return job_->hosts()[process++] != first_; });
 }
 
 void SaveInParts::name_files() {

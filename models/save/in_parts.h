@@ -21,8 +21,12 @@ namespace weft {
 
 class SaveInParts {
  public:
+  /// kOne: the files are in one folder, which all processes see. kEachHost: the processes of each host write the same
+  /// files in a folder of their host, whose first process takes the place of the job's first one. Each host needs all
+  /// shards (PartedValue::own_parts).
+  enum class Folders : uint8_t { kOne, kEachHost };
   /// `what` names the collectives, as "saving a checkpoint"; errors of values begin with `before`, as "save: ".
-  SaveInParts(std::string what, std::string before);
+  SaveInParts(std::string what, std::string before, Folders folders = Folders::kOne);
   ~SaveInParts();
   /// Adds a file with the values of these cells, or several files: as SafetensorsLayout. `path` is relative to the
   /// folder of begin(), or whole if that is "".
@@ -51,6 +55,8 @@ class SaveInParts {
   const std::string& what() const { return what_; }
   /// Since begin(): the job, or null.
   internal::JobProcesses* job() const { return job_; }
+  /// Since begin(): whether this process makes and names the files.
+  bool is_first() const { return !job_ || first_ == job_->process(); }
 
  private:
   struct Files;
@@ -58,9 +64,11 @@ class SaveInParts {
   std::string report() const;
 
   const std::string what_, before_;
+  const Folders folders_;
   std::vector<std::unique_ptr<Files>> all_;
   internal::JobProcesses* job_ = nullptr;  // since begin(): the job of its thread; write() may run on another one
-  bool one_host_ = true;                   // since begin(): all processes are on this host
+  int first_ = 0;                          // since begin(): the process that makes the files of this one
+  bool one_host_ = true;                   // since begin(): the processes that write these files are on this host
   int64_t bytes_ = 0;                      // bytes that write() has written
   double copy_seconds_ = 0;
   std::optional<Error> error_;        // error of write()

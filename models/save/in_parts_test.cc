@@ -6,6 +6,7 @@
 
 #include <barrier>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "framework/base/testing/error_of.h"
@@ -30,7 +31,7 @@ class Member final : public internal::JobProcesses {
  public:
   Member(ThreadJob& job, int number) : job_(job), number_(number) {}
   int process() const override { return number_; }
-  bool on_one_host() const override;
+  const std::vector<int>& hosts() const override;
   void on_first(const std::string& what, const std::function<void()>& fn) override {
     on_all(what, [&] {
       if (number_ == 0) fn();
@@ -53,7 +54,8 @@ thread_local Member* me = nullptr;
 
 class ThreadJob {
  public:
-  explicit ThreadJob(int size) : results(static_cast<size_t>(size)), errors(results.size()), meet(size) {
+  explicit ThreadJob(int size)
+      : results(static_cast<size_t>(size)), errors(results.size()), meet(size), hosts(results.size()) {
     internal::set_job_processes([]() -> internal::JobProcesses* { return me; });
   }
   ~ThreadJob() { internal::set_job_processes(nullptr); }
@@ -73,10 +75,10 @@ class ThreadJob {
 
   std::vector<std::string> results, errors;
   std::barrier<> meet;
-  bool one_host = true;
+  std::vector<int> hosts;
 };
 
-bool Member::on_one_host() const { return job_.one_host; }
+const std::vector<int>& Member::hosts() const { return job_.hosts; }
 
 std::vector<std::string> Member::on_all(const std::string&, const std::function<std::string()>& fn) {
   const auto p = static_cast<size_t>(number_);
@@ -99,7 +101,7 @@ void Member::check_equal(const std::string& what, const Facts& mine, const std::
 // Rows of a value in this process, as a mesh with fsdp stores them.
 struct Rows final : PartedValue {
   Tensor gather(const Cell&) override { internal::fail(Code::kInternal, "the whole value in one process"); }
-  std::optional<Own> own_parts(const Cell&, double) const override { return own; }
+  std::optional<Own> own_parts(const Cell&, double, bool) const override { return own; }
   Own own{"rows", {}};
 };
 
@@ -166,7 +168,7 @@ TEST_F(InParts, ManyProcessesWriteTheBytesOfOne) {
   const std::string want = io::read_file(path_);
   for (int n = 1; n <= 4; ++n) {
     ThreadJob job(n);
-    job.one_host = n != 3;
+    if (n == 3) job.hosts = {0, 1, 2};
     const auto errors = job.run([&](int p) {
       // A value that is not sharded is the first process's.
       const Tensor own_step = p == 0 ? step : zeros({}, {.dtype = kInt64});
@@ -203,7 +205,7 @@ TEST_F(InParts, SeveralFilesAndTheirIndexAreThoseOfOneProcess) {
     const std::string folder = str_cat(folder_, "/", n, one_host ? "" : "hosts");
     io::make_folders(folder);
     ThreadJob job(n);
-    job.one_host = one_host;
+    if (!one_host) std::iota(job.hosts.begin(), job.hosts.end(), 0);
     const auto errors = job.run([&](int p) {
       auto files = std::make_unique<SaveInParts>("save", "save: ");
       files->add("m.safetensors", Cells{{"a", sharded(a, p, n)}, {"b", sharded(b, p, n)}, {"c", sharded(c, p, n)}},
@@ -222,6 +224,26 @@ TEST_F(InParts, SeveralFilesAndTheirIndexAreThoseOfOneProcess) {
   EXPECT_EQ(load(folder_ + "/1/m.safetensors.index.json").at("b").to_vector<int64_t>(), b.to_vector<int64_t>());
   for (const int n : {2, 3})
     for (const bool one_host : {false, true}) EXPECT_TRUE(files_of(n, one_host) == want) << n << " " << one_host;
+}
+
+// The processes of each host write the files of one process in a folder of the host.
+TEST_F(InParts, EachHostHasTheFiles) {
+  const Tensor w = arange(7 * 300).to(kFloat32).reshape({7, 300}), step = full({}, 4, {.dtype = kInt64});
+  save_cells({{"w", Buffer(w)}, {"step", Buffer(step)}}, path_);
+  const std::string want = io::read_file(path_);
+  ThreadJob job(4);
+  job.hosts = {0, 1, 0, 1};
+  const auto save = [&](int p) {
+    auto file = std::make_unique<SaveInParts>("save", "save: ", SaveInParts::Folders::kEachHost);
+    file->add("m.safetensors", Cells{{"w", sharded(w, p / 2, 2)}, {"step", Buffer(step)}}, {{"format", "pt"}});
+    save_now(std::move(file), [&] {
+      io::make_folders(str_cat(folder_, "/", p));
+      return str_cat(folder_, "/", p);
+    });
+  };
+  EXPECT_EQ(job.run(save), std::vector<std::string>(4));
+  EXPECT_EQ(io::list_folder(folder_), (std::vector<std::string>{"0", "1", "m.safetensors"}));
+  for (const char* host : {"/0", "/1"}) EXPECT_TRUE(io::read_file(folder_ + host + "/m.safetensors") == want) << host;
 }
 
 // They would write to other places of the file.

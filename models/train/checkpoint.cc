@@ -163,8 +163,10 @@ std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainS
                                             const std::function<std::vector<std::string>()>& memory) {
   const int64_t most = memory ? INT64_MAX : int64_t{5} << 30;  // bytes of a file
   const std::string path = str_cat(dir, "/step_", state.step);
+  using Folders = SaveInParts::Folders;
   const auto folder = std::make_shared<std::optional<io::AtomicFolder>>();  // in the first process
-  auto tensors = std::make_unique<SaveInParts>("saving a checkpoint", path + " was not written: ");
+  auto tensors = std::make_unique<SaveInParts>(
+      "saving a checkpoint", path + " was not written: ", memory ? Folders::kEachHost : Folders::kOne);
   tensors->add("model.safetensors", model, {{"format", "pt"}}, most);
   tensors->add("optimizer.safetensors", optimizer, {}, most);
   const auto begin = [&] {

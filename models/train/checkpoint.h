@@ -57,9 +57,9 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
                             const AboutRun& about = {});
 
 /// Begins the same, and returns while a thread of each process writes the values of the call (models/save/async.h).
-/// note() of the save is the error of removing old checkpoints. `lock` must outlive the save. The first process calls
-/// `memory`, if it is set, before it makes files. `memory` returns two files in memory, for the tensors of the model
-/// and of the optimizer, or none.
+/// note() of the save is the error of removing old checkpoints. `lock` must outlive the save. `memory`: the
+/// checkpoint is a state in memory of each host. The first process on each host calls it before it makes files; it
+/// returns two files in memory, for the tensors of the model and of the optimizer, or none.
 std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                                             const NamedCells& optimizer, int64_t keep, io::FileLock* lock = nullptr,
                                             const AboutRun& about = {}, AsyncSave::Pace pace = AsyncSave::Pace::kYield,

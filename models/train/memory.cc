@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <span>
+#include <sstream>
 #include <string_view>
 
 #include "distributed/launch/free_memory.h"
@@ -107,13 +111,9 @@ std::string memory_folder(const std::string& memory_dir, const std::string& dir)
 
 void MemorySaver::begin(const CheckpointSaver::Content& c) {
   save_.step = c.state.step;
-  const dist::Processes* const job = dist::Processes::current();
-  WEFT_CHECK_AS(kFailedPrecondition, !job || job->on_one_host(),
-                "--memory_every: the ranks are on several hosts, each of which would have a part of a state; need one "
-                "host, or no --memory_every");
   for (const NamedCells* cells : {&c.model, &c.optimizer})
     for (const auto& [name, cell] : *cells) host_bytes_ += 2 * cell.type().nbytes();
-  internal::on_first_process("preparing the memory of states", [&] {
+  internal::on_each_host("preparing the memory of states", [&] {
     make_folder(setup_.memory, host_bytes_);
     while (newest_step(setup_.memory) > save_.step) io::remove_folder_at_once(latest_checkpoint(setup_.memory));
     saved_ = newest_step(setup_.dir);
@@ -150,7 +150,7 @@ void MemorySaver::save(const CheckpointSaver::Content& c, int64_t saved) {
 void MemorySaver::end() {
   if (save_.save) go_on([this] { save_.save->wait(); });
   if (setup_.memory.empty()) return;
-  internal::on_first_process("removing states in memory", [this] {
+  internal::on_each_host("removing states in memory", [this] {
     if (!io::is_folder(setup_.memory)) return;
     try {
       io::remove_leftovers(setup_.memory);
@@ -173,10 +173,120 @@ void MemorySaver::go_on(const std::function<void()>& work) {
   }
 }
 
+// The step of the newest state in memory, if a run resumes from it; else -1.
+static int64_t step_in_memory(const std::string& dir, const std::string& memory) {
+  const int64_t saved = newest_step(dir), kept = memory.empty() ? -1 : newest_step(memory);
+  return kept >= std::max<int64_t>(0, saved) && knows_checkpoint(memory, dir, saved) ? kept : -1;
+}
+
 std::string newest_state(const std::string& dir, const std::string& memory) {
-  const int64_t saved = newest_step(dir);
-  const bool kept = !memory.empty() && newest_step(memory) >= std::max<int64_t>(0, saved);
-  return latest_checkpoint(kept && knows_checkpoint(memory, dir, saved) ? memory : dir);
+  return latest_checkpoint(step_in_memory(dir, memory) >= 0 ? memory : dir);
+}
+
+namespace {
+
+// The files of a folder, with the names and sizes that all processes need.
+struct StateFiles {
+  std::vector<std::pair<std::string, int64_t>> files;
+
+  static StateFiles in(const std::string& folder) {
+    StateFiles all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+      if (entry.is_regular_file())
+        all.files.emplace_back(std::filesystem::relative(entry.path(), folder).string(), io::file_size(entry.path()));
+    return all;
+  }
+  std::string text() const {
+    std::string text;
+    for (const auto& [name, size] : files) text += str_cat(size, " ", name, "\n");
+    return text;
+  }
+  static StateFiles of(const std::string& text) {
+    StateFiles all;
+    std::istringstream lines(text);
+    int64_t size = 0;
+    for (std::string name; lines >> size && lines.get() && std::getline(lines, name);)
+      all.files.emplace_back(name, size);
+    return all;
+  }
+  int64_t bytes() const {
+    int64_t all = 0;
+    for (const auto& [name, size] : files) all += size;
+    return all;
+  }
+};
+
+// The first error of this process, which waits for the collectives of all.
+class DelayedError {
+ public:
+  /// Calls fn if `mine`, and if there is no error yet.
+  void operator()(bool mine, const std::function<void()>& fn) {
+    if (!mine || error_) return;
+    try {
+      fn();
+    } catch (const Error& e) {
+      error_ = e;
+    }
+  }
+  void fail() const {
+    if (error_) throw *error_;
+  }
+
+ private:
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+void share_newest_state(const std::string& dir, const std::string& memory) {
+  constexpr int64_t kPiece = 16 << 20;
+  const std::string what = "sharing the newest state in memory";
+  dist::Processes* const job = dist::Processes::current();
+  if (!job || memory.empty() || job->on_one_host()) return;
+  std::vector<int64_t> steps;  // by process
+  for (const std::string& step : job->on_all(what, [&] { return str_cat(step_in_memory(dir, memory)); }))
+    steps.push_back(std::stoll(step));
+  const auto newest = std::max_element(steps.begin(), steps.end());
+  if (*newest < 0 || std::ranges::count(steps, *newest) == std::ssize(steps)) return;
+  const auto donor = static_cast<int>(newest - steps.begin());
+  const bool gives = job->process() == donor,
+             takes = job->is_first_on_host() && steps[static_cast<size_t>(job->process())] < *newest;
+  const std::string path = str_cat(memory, "/step_", *newest);
+  const auto list = [&] { return gives ? StateFiles::in(path).text() : ""; };
+  const StateFiles state = StateFiles::of(job->on_all(what, list)[static_cast<size_t>(donor)]);
+  DelayedError work;
+  std::optional<io::AtomicFolder> folder;
+  work(takes, [&] {
+    make_folder(memory, 2 * state.bytes());
+    folder.emplace(path);
+  });
+  std::vector<std::byte> bytes(static_cast<size_t>(kPiece));
+  for (const auto& [name, size] : state.files) {
+    std::optional<io::MappedFile> from;
+    std::optional<io::AtomicFile> to;
+    work(gives, [&] { from.emplace(path + "/" + name, /*reads=*/true); });
+    work(takes, [&] {
+      io::make_folders(io::folder_of(folder->path(name)));
+      to.emplace(folder->path(name));
+    });
+    for (int64_t at = 0; at < size; at += kPiece) {
+      const std::span<std::byte> piece(bytes.data(), static_cast<size_t>(std::min(kPiece, size - at)));
+      work(gives, [&] { from->read(at, piece); });
+      job->broadcast(donor, {piece.data(), kUInt8, {std::ssize(piece)}, {1}});
+      work(takes, [&] { to->write(piece); });
+    }
+    work(takes, [&] { to->commit(); });
+  }
+  work(takes, [&] {
+    folder->commit();
+    io::write_file_atomic(saved_path(memory), saved_text(dir, newest_step(dir)));
+  });
+  job->on_all(what, [&] {
+    work.fail();
+    return std::string();
+  });
+  if (dist::is_first())
+    std::printf("state %s is copied from the host of rank %d\n", path.c_str(), donor * job->count());
 }
 
 }  // namespace weft::train

@@ -12,7 +12,8 @@
 
 namespace weft::train {
 
-/// Keeps the newest two states of a run in memory. Its functions are collectives, as in CheckpointSaver.
+/// Keeps the newest two states of a run in memory, whole on each host. Its functions are collectives, as in
+/// CheckpointSaver.
 class MemorySaver {
  public:
   /// `setup` must outlive this.
@@ -49,6 +50,10 @@ class MemorySaver {
 /// The folder of the states of the run whose checkpoints are in `dir`: in `memory_dir`, or else in the folder that the
 /// launcher of this process holds. Empty: there is none. Throws FailedPrecondition if other users can write to it.
 std::string memory_folder(const std::string& memory_dir, const std::string& dir);
+
+/// Copies the newest state in memory that follows from the newest checkpoint in `dir` to the hosts that lack it, as a
+/// host that has joined the job has none. A collective; throws in all processes.
+void share_newest_state(const std::string& dir, const std::string& memory);
 
 /// The checkpoint to resume from: the newest state in `memory`, or the newest checkpoint in `dir` if this is newer or
 /// the states do not follow from it. "" if there is none.

@@ -21,4 +21,13 @@ void on_first_process(const std::string& what, const std::function<void()>& fn) 
     fn();
 }
 
+void on_each_host(const std::string& what, const std::function<void()>& fn) {
+  JobProcesses* const job = job_processes();
+  if (!job) return fn();
+  job->on_all(what, [&] {
+    if (job->is_first_on_host()) fn();
+    return std::string();
+  });
+}
+
 }  // namespace weft::internal

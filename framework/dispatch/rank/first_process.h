@@ -1,5 +1,6 @@
 // The processes of a job, for code that knows no transport. Without a job there is one process.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -14,7 +15,12 @@ class JobProcesses {
   using Facts = std::vector<std::pair<std::string, std::string>>;
   /// The number of this process.
   virtual int process() const = 0;
-  virtual bool on_one_host() const = 0;
+  /// The first process on the host of each process, by process.
+  virtual const std::vector<int>& hosts() const = 0;
+  bool on_one_host() const {
+    return std::ranges::all_of(hosts(), [](int first) { return first == 0; });
+  }
+  bool is_first_on_host() const { return hosts()[static_cast<size_t>(process())] == process(); }
   /// Calls `fn` in the first process. When `fn` has ended, all processes return, or all throw its error.
   virtual void on_first(const std::string& what, const std::function<void()>& fn) = 0;
   /// Calls `fn` in each process and returns all results, by process. If it throws in some, all throw the error of the
@@ -37,5 +43,7 @@ void set_job_processes(JobProcesses* (*of_this_thread)());
 
 /// JobProcesses::on_first() of the job; without a job, calls `fn`.
 void on_first_process(const std::string& what, const std::function<void()>& fn);
+/// Calls `fn` in the first process on each host; all return, or all throw. Without a job, calls `fn`.
+void on_each_host(const std::string& what, const std::function<void()>& fn);
 
 }  // namespace weft::internal

@@ -32,8 +32,9 @@ struct PartedValue : RemoteValue {
   };
   /// The parts that this process saves: the processes of the job together have each element once. Where ranks have
   /// equal parts, `share` from 0 to less than 1 selects the rank. Nothing, if the value of the cell is newer. The
-  /// caller owns the cell (CellOwner, CellsOwner).
-  virtual std::optional<Own> own_parts(const Cell& cell, double share) const = 0;
+  /// caller owns the cell (CellOwner, CellsOwner). `each_host`: the processes of each host together have each element
+  /// once. Throws FailedPrecondition if the ranks on this host lack an element.
+  virtual std::optional<Own> own_parts(const Cell& cell, double share, bool each_host) const = 0;
 };
 
 namespace internal {
