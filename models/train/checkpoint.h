@@ -30,6 +30,9 @@ struct TrainState {
   std::map<std::string, std::string> model;    // configuration of the model
   std::map<std::string, std::string> run;      // key: flag that changes the result: batch_size, lr, data, ...
   std::map<std::string, std::string> tensors;  // read only: identifies the tensors of "model" and "optimizer"
+
+  /// Takes the step, the position of the data and the view of another state of this run.
+  void set_position(const TrainState& s) { step = s.step, samples = s.samples, state_view = s.state_view; }
 };
 
 /// The weights that a run started from, if it did not initialise them: origin.json of its checkpoints.

@@ -18,10 +18,10 @@
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 #include "models/train/memory.h"
-#include "models/train/memory_need.h"
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
 #include "models/train/set_fields.h"
+#include "models/train/sizes.h"
 #include "models/weights/load.h"
 
 namespace weft::train {

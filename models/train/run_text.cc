@@ -36,6 +36,13 @@ std::map<std::string, std::string> run_flags(const TrainOptions& o, const Setup&
   return run;
 }
 
+void print_new_values(const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {
+  for (const auto& [flag, value] : now)
+    if (const auto at = before.find(flag); at != before.end() && !is_same_flag(flag, at->second, value))
+      std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
+                  at->second.c_str(), value.c_str());
+}
+
 void announce(const TrainOptions& o, const Setup& setup, const std::string& family, int64_t parameters, int64_t tokens,
               int64_t step) {
   std::printf("%s %s: %.2f M parameters, %s, %s\n", family.c_str(), setup.config_name.c_str(),

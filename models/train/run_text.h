@@ -14,6 +14,8 @@ namespace weft::train {
 /// The flags that change the result, for checkpoints: by name. `tokenizer` is the name of the tokenizer.
 std::map<std::string, std::string> run_flags(const TrainOptions& options, const Setup& setup,
                                              const nn::ModelFamily& family, const std::string& tokenizer);
+/// Prints the flags of a run that resumes whose value was another one in its checkpoint.
+void print_new_values(const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now);
 /// Prints the model, the size of a step and the processor, before the first step. `step`: steps that are done.
 void announce(const TrainOptions& options, const Setup& setup, const std::string& family, int64_t parameters,
               int64_t tokens, int64_t step);

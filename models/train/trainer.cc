@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -38,10 +38,10 @@
 #include "models/train/job.h"
 #include "models/train/long_stage.h"
 #include "models/train/memory.h"
-#include "models/train/memory_need.h"
 #include "models/train/metrics.h"
 #include "models/train/rank_meter.h"
 #include "models/train/run_text.h"
+#include "models/train/sizes.h"
 #include "models/train/state_check.h"
 #include "models/train/step_files.h"
 #include "ops/composite/composite.h"
@@ -86,17 +86,10 @@ class Trainer {
     check_model_fits(options_, setup_, *model_, memory_of_state(setup_.device));
     model_->to(setup_.device);
     if (setup_.dtype != kFloat32) model_->set_compute_dtype(setup_.dtype);
-    if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
-    check_flag("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
-               str_cat("at most the model's context of ", model_->context()).c_str());
+    settle_length(options_, *model_);
     tokenizer_ = text::open_or_bytes(setup_.tokenizer, setup_.pre);
     tokenizer_files_ = text::tokenizer_files(setup_.tokenizer, setup_.pre);
-    if (const int64_t need = tokenizer_->vocab_size(); setup_.on_text && model_->vocab() < need) {
-      const std::string flag = source_flag(options_), set = flag == "config" ? str_cat(", --set vocab=", need) : "";
-      usage_error(str_cat("--", flag, ": '", setup_.config_name, "' has a vocabulary of ", model_->vocab(),
-                          " tokens; text needs ", need, "; use --data synthetic, another --tokenizer", set,
-                          " or another model"));
-    }
+    check_vocabulary(options_, setup_, *model_, tokenizer_->vocab_size());
     const std::string path = options_.data.empty() || !setup_.on_text ? options_.data : io::resolve_path(options_.data);
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
@@ -420,13 +413,7 @@ class Trainer {
             .shards = [this](int64_t live, bool made) { return dist::shards_of(step_of(live), made); },
             .cells = all_cells(),
             .record = [this] { return record_of(checkpoint().state); },
-            .adopt =
-                [this](const std::string& record) {
-                  const TrainState s = state_of(record);
-                  state_.step = s.step;
-                  state_.samples = s.samples;
-                  state_.state_view = s.state_view;
-                }};
+            .adopt = [this](const std::string& record) { state_.set_position(state_of(record)); }};
   }
 
   static void prepare(Compiled<StepFn>& step, const Tensor& tokens, const Tensor& targets) {
@@ -499,9 +486,8 @@ class Trainer {
   // The cells of a checkpoint, and of the loss scale.
   NamedCells all_cells() const {
     NamedCells all = model_cells();
-    for (auto& cell : optimizer_cells()) all.push_back(std::move(cell));
-    if (scaler_)
-      for (auto& cell : scaler_->named_cells()) all.push_back(std::move(cell));
+    std::ranges::move(optimizer_cells(), std::back_inserter(all));
+    if (scaler_) std::ranges::move(scaler_->named_cells(), std::back_inserter(all));
     return all;
   }
 
@@ -535,10 +521,7 @@ class Trainer {
     if (!options_.tokenizer.empty()) check_tokenizer(tokenizer_->name(), s, folder);
     const io::SafetensorsModel model = open_tensors(folder, "model", s),
                                optimizer = open_tensors(folder, "optimizer", s);
-    for (auto& [flag, value] : flags())
-      if (s.run.count(flag) && !is_same_flag(flag, s.run[flag], value))
-        std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
-                    s.run[flag].c_str(), value.c_str());
+    print_new_values(s.run, flags());
     load_cells(model, model_cells(), /*convert=*/false, later());
     load_cells(optimizer, optimizer_cells(), /*convert=*/false, later());
     flags_before_ = read_flags(folder);

@@ -1,5 +1,5 @@
-// The memory that a run needs whatever its plan is, compared with the memory of this host: sizes that no host has are
-// refused before the run begins, and the error names their flag.
+// Sizes of a run that are refused before it begins, by an error that names their flag: sizes that the model does not
+// have, and sizes that need more memory than this host has, whatever the plan is.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,5 +15,9 @@ void check_batch_fits(const TrainOptions& options, int64_t length, int64_t memor
 int64_t memory_of_state(Device device);
 /// Throws UsageError if the weights and the moments of the optimizer do not fit in `memory` bytes; -1: unknown.
 void check_model_fits(const TrainOptions& options, const Setup& setup, const nn::LanguageModel& model, int64_t memory);
+/// Sets a seq_len of 0 to the model's context, at most 256. Throws UsageError if it is longer than the context.
+void settle_length(TrainOptions& options, const nn::LanguageModel& model);
+/// Throws UsageError if the model has fewer tokens than the tokenizer of a text, which has `need`.
+void check_vocabulary(const TrainOptions& options, const Setup& setup, const nn::LanguageModel& model, int64_t need);
 
 }  // namespace weft::train

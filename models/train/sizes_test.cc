@@ -1,4 +1,4 @@
-#include "models/train/memory_need.h"
+#include "models/train/sizes.h"
 
 #include <gtest/gtest.h>
 

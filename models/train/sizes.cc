@@ -1,4 +1,7 @@
-#include "models/train/memory_need.h"
+#include "models/train/sizes.h"
+
+#include <algorithm>
+#include <string>
 
 #include "distributed/control/identity.h"
 #include "distributed/launch/free_memory.h"
@@ -42,6 +45,19 @@ void check_model_fits(const TrainOptions& o, const Setup& p, const nn::LanguageM
   check_flag(set.empty() ? source_flag(o) : "set", memory < 0 || need <= memory, set.empty() ? p.config_name : set,
              str_cat("a smaller model: its weights and the moments of the optimizer take ", text_of(need),
                      ", and this host has ", text_of(memory), " of memory"));
+}
+
+void settle_length(TrainOptions& o, const nn::LanguageModel& model) {
+  if (o.seq_len == 0) o.seq_len = std::min<int64_t>(model.context(), 256);
+  check_flag("seq_len", o.seq_len <= model.context(), std::to_string(o.seq_len),
+             str_cat("at most the model's context of ", model.context()));
+}
+
+void check_vocabulary(const TrainOptions& o, const Setup& p, const nn::LanguageModel& model, int64_t need) {
+  if (!p.on_text || model.vocab() >= need) return;
+  const std::string flag = source_flag(o), set = flag == "config" ? str_cat(", --set vocab=", need) : "";
+  usage_error(str_cat("--", flag, ": '", p.config_name, "' has a vocabulary of ", model.vocab(), " tokens; text needs ",
+                      need, "; use --data synthetic, another --tokenizer", set, " or another model"));
 }
 
 }  // namespace weft::train
