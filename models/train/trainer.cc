@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -538,7 +539,6 @@ class Trainer {
 
   // Whether values are read when the step needs them: a mesh reads its own shards alone.
   bool later() const { return options_.step.mesh.size() > 1; }
-
   void sample() {
     const dist::GatheredCells whole(model_cells());
     if (dist::is_first()) print_sample(*model_, *tokenizer_, options_.sample_tokens, options_.seed);
