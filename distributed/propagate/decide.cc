@@ -1,7 +1,6 @@
 #include "distributed/propagate/decide.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <unordered_map>
 
@@ -17,7 +16,6 @@ namespace weft::dist {
 namespace {
 
 constexpr double kForbidden = 1e30;
-constexpr int64_t kSmall = 4096;  // elements: making terms of a sum from a value of at most this size costs nothing
 
 struct ValueState {
   Spec base, anchor;       // as computed; as consumers should assume it
@@ -47,6 +45,7 @@ class Decider {
     if (pins_.sequence) roles_ = find_roles(g_);
     updates_ = find_update_specs(mesh_, g_, pins_);
     sums_ = find_sums(g_, pins_, updates_);
+    readers_ = find_readers(g_);
     for (int32_t id = 0; id < g_.size(); ++id)
       if (is_cell(g_.node(id))) node_of_cell_[g_.node(id).attrs.i("index")] = id;
     for (int32_t id = 0; id < g_.size(); ++id) {
@@ -70,8 +69,11 @@ class Decider {
  private:
   ValueState& state(Value v) { return states_[v.node][v.index]; }
   std::optional<UpdateSpec>& update(Value v) { return updates_[v.node][v.index]; }
+  const Readers& readers(Value v) const { return readers_[v.node][v.index]; }
+  int64_t numel(Value v) const { return g_.type(v).shape.numel(); }
   bool free(Value v) const { return out_.nodes[v.node].free && !lazy(v); }
-  // A broadcast of a value that is not free: made on demand too, but its operand may have to move.
+  // A broadcast of a value that is not free: made on demand too, but its operand may have to move. Terms are added
+  // before they are broadcast, so that ranks send each number once.
   bool lazy(Value v) const {
     const NodeChoice& c = out_.nodes[v.node];
     return c.free && is_broadcast(g_.node(v)) && !out_.nodes[g_.node(v).inputs[0].node].free;
@@ -171,8 +173,7 @@ class Decider {
       state({id, 0}) = {pin.rest, pin.use, true, pin.gather_again, {{pin.rest}}};
       return;
     }
-    const bool broadcast = is_broadcast(n) && !free(n.inputs[0]) && state(n.inputs[0]).base.pending.empty();
-    if (broadcast || is_free(n)) {
+    if (const bool broadcast = is_broadcast(n) && !free(n.inputs[0]); broadcast || is_free(n)) {
       c.free = true;
       const Spec p = broadcast ? preferred_of_broadcast(n) : preferred(id);
       out_.prefer[id] = p;
@@ -181,7 +182,7 @@ class Decider {
     }
     const Rule rule = rule_of(g_, n);
     if (made_of_parameter(id, rule, c)) return;
-    const uint32_t passing = passes_pending(n, rule);
+    const uint32_t passing = passes_pending(id, rule);
     const std::vector<FactorSplit> candidates = candidates_of(id, rule, passing);
     double best = 0;
     size_t chosen = 0;
@@ -228,48 +229,74 @@ class Decider {
   }
 
   // Bit i: the pending sums of operand i stay pending in the result.
-  uint32_t passes_pending(const Node& n, const Rule& rule) {
-    if (!n.op->linear || !rule.map.linear || n.op->is(kContraction)) return 0;
-    uint32_t pending = 0;
-    for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
-      if (!free(n.inputs[i]) && !current(n, i).pending.empty()) pending |= 1u << i;
-    // A narrow wire rounds gradients only, not the values that the update computes from them.
-    if (pins_.wire != kFloat32 && !n.backward && std::popcount(pending) < static_cast<int>(n.inputs.size()))
-      for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
-        if (out_.gradient_of[n.inputs[i].node] >= 0) pending &= ~(1u << i);
-    uint32_t can = pending & n.op->linear;
-    if (!can) return 0;
-    for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
-      if (can >> i & 1)
-        for (const Pending& p : current(n, i).pending)
-          if (p.op != ReduceOp::kSum && p.op != ReduceOp::kAvg) return 0;
-    if (n.op == &cast_op) {
-      const DType from = g_.type(n.inputs[0]).dtype, to = n.outputs[0].dtype;
-      const bool widens = is_floating(to) && (!is_floating(from) || itemsize(to) > itemsize(from));
-      return widens || from == to || (!is_floating(from) && !is_floating(to) && itemsize(to) >= itemsize(from)) ? can
-                                                                                                                : 0;
+  uint32_t passes_pending(int32_t id, const Rule& rule) {
+    const Node& n = g_.node(id);
+    if (!n.op->linear || !rule.map.linear) return 0;
+    const size_t count = std::min<size_t>(n.inputs.size(), 32);
+    uint32_t can = 0;
+    size_t pending = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (free(n.inputs[i]) || current(n, i).pending.empty()) continue;
+      ++pending;
+      if (takes_terms(g_, n, i)) can |= 1u << i;
     }
+    // A narrow wire rounds gradients only, not the values that the update computes from them.
+    if (pins_.wire != kFloat32 && !n.backward && pending < n.inputs.size())
+      for (size_t i = 0; i < count; ++i)
+        if (out_.gradient_of[n.inputs[i].node] >= 0) can &= ~(1u << i);
+    const int64_t results = n.outputs[0].shape.numel();
+    int64_t terms = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (!(can >> i & 1)) continue;
+      // If another reader needs the sum itself, this one takes it, too.
+      const Readers& all = readers(n.inputs[i]);
+      if (all.together || (all.need_sum && numel(n.inputs[i]) <= results)) can &= ~(1u << i);
+      if (can >> i & 1) terms += numel(n.inputs[i]);
+      for (const Pending& p : current(n, i).pending)
+        if (p.op != ReduceOp::kSum && p.op != ReduceOp::kAvg) return 0;
+    }
+    // Terms are added where they are fewest. The gradient of a parameter is reduced in the parameter's shape.
+    if (!can || (results > terms + kFewNumbers && !update({id, 0}))) return 0;
     if (n.op->jointly) {
       // The other operands become terms of the sum, too: coordinate 0 keeps their values ...
-      for (size_t i = 0; i < n.inputs.size() && i < 32; ++i) {
-        if (!(n.op->linear >> i & 1) || can >> i & 1) continue;
-        if (free(n.inputs[i])) continue;
-        if (g_.type(n.inputs[i]).shape.numel() > kSmall) return 0;
+      for (size_t i = 0; i < count; ++i) {
+        if (!(n.op->linear >> i & 1) || can >> i & 1 || free(n.inputs[i])) continue;
+        if (numel(n.inputs[i]) > kFewNumbers) return 0;
         // ... which needs them whole.
-        for (size_t k = 0; k < n.inputs.size() && k < 32; ++k)
-          if (can >> k & 1)
-            for (const Pending& p : current(n, k).pending)
-              if (current(n, i).splits(p.axis)) return 0;
+        for (size_t k = 0; k < count; ++k)
+          if (can >> k & 1 && splits_terms(n, i, k)) return 0;
       }
       return can;
     }
     // Linear in each operand by itself: only the largest one stays pending.
-    uint32_t best = 0;
-    int64_t most = -1;
-    for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
-      if (can >> i & 1 && g_.type(n.inputs[i]).shape.numel() > most)
-        most = g_.type(n.inputs[i]).shape.numel(), best = 1u << i;
-    return best;
+    size_t best = count;
+    for (size_t i = 0; i < count; ++i)
+      if (can >> i & 1 && (best == count || numel(n.inputs[i]) > numel(n.inputs[best]))) best = i;
+    // Operands that are split over its axes must be whole beside its terms. Unless they and the terms of the result are
+    // fewer, the sum comes first.
+    int64_t moved = 0;
+    for (size_t i = 0; i < count; ++i)
+      if (const Value v = n.inputs[i]; n.op->is(kPointwise) && i != best && !free(v) && splits_terms(n, i, best))
+        moved += numel(lazy(v) ? g_.node(v).inputs[0] : v);
+    const int32_t next = readers({id, 0}).need_sum ? -1 : readers({id, 0}).only;
+    const int64_t after = next < 0 ? results : std::min(results, numel({next, 0}));
+    return moved > 0 && moved + after > numel(n.inputs[best]) ? 0 : 1u << best;
+  }
+
+  // Whether operand i is split over an axis over which operand k is pending.
+  bool splits_terms(const Node& n, size_t i, size_t k) {
+    const Spec other = current(n, i), terms = current(n, k);
+    return std::ranges::any_of(terms.pending, [&](const Pending& p) { return other.splits(p.axis); });
+  }
+
+  // Whether these terms of a gradient are added to terms that are reduced anyway.
+  bool joins_terms(Value v, const Spec& gradient) {
+    const int32_t sum = readers(v).only;
+    if (sum < 0 || !update(v) || !adds_gradients(g_.node(sum))) return false;
+    return std::ranges::any_of(g_.node(sum).inputs, [&](Value other) {
+      const auto reduced = [&](const Pending& p) { return state(other).base.pending.contains(p); };
+      return other.node < v.node && !free(other) && std::ranges::all_of(gradient.pending, reduced);
+    });
   }
 
   bool visible(const Version& v, const ValueState& s, const Node& n) const {
@@ -432,7 +459,7 @@ class Decider {
       cost += op_cost(g_, n).flops / static_cast<double>(ranks) / flops_per_byte_;
     for (size_t i = 0; i < n.outputs.size(); ++i) {
       const Spec r = result_spec(mesh_, rule, i, split);
-      if (r.pending.empty()) continue;
+      if (r.pending.empty() || joins_terms({id, static_cast<int32_t>(i)}, r)) continue;
       const auto& u = update({id, static_cast<int32_t>(i)});
       const Spec to = u ? u->spec : settled({id, static_cast<int32_t>(i)}, r, n);
       cost += cost_of(mesh_, reshard(mesh_, r, to), n.outputs[i].dtype).bytes;
@@ -546,6 +573,7 @@ class Decider {
   std::vector<std::vector<ValueState>> states_;
   UpdateSpecs updates_;
   Sums sums_;
+  std::vector<std::vector<Readers>> readers_;
   std::unordered_map<int64_t, int32_t> node_of_cell_;
   std::vector<ValueRoles> roles_;
 };

@@ -1,8 +1,10 @@
 #include "distributed/propagate/update_specs.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "ops/core/core.h"
+#include "ops/core/functions/loop.h"
 #include "ops/core/indexing/moe.h"
 
 namespace weft::dist {
@@ -29,7 +31,8 @@ UpdateSpecs find_update_specs(const Mesh& mesh, const Graph& g, const Pins& pins
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       const TensorType& t = g.type(n.inputs[i]);
       if (t.shape.numel() != n.outputs[0].shape.numel() || t.shape.empty()) continue;
-      give(n.inputs[i], {operand_spec(mesh, rule, i, split), is_floating(t.dtype) ? u.dtype : t.dtype, u.each, u.cell});
+      const bool each = u.each && !adds_gradients(n);
+      give(n.inputs[i], {operand_spec(mesh, rule, i, split), is_floating(t.dtype) ? u.dtype : t.dtype, each, u.cell});
     }
   }
   return updates;
@@ -66,6 +69,69 @@ Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
         used[i] == by_tokens[i])
       s.added_up[i] = true;
   return s;
+}
+
+bool takes_terms(const Graph& g, const Node& n, size_t i) {
+  if (i >= 32 || !(n.op->linear >> i & 1) || n.op->is(kContraction)) return false;
+  if (n.op != &cast_op) return true;
+  const DType from = g.type(n.inputs[0]).dtype, to = n.outputs[0].dtype;
+  if (is_floating(to)) return from == to || !is_floating(from) || itemsize(to) > itemsize(from);
+  return !is_floating(from) && itemsize(to) >= itemsize(from);
+}
+
+bool adds_gradients(const Node& n) {
+  return n.backward && n.op->is(kPointwise) && n.op->jointly && !n.attrs.has(kSumOfParts);
+}
+
+std::vector<std::vector<Readers>> find_readers(const Graph& g) {
+  constexpr int32_t kNone = -1, kSeveral = -2;
+  // Ends are nodes with a value whose sum is needed. Terms go there through results as large as a value, or smaller.
+  struct Ends {
+    int32_t uses = 0, large = kNone, small = kNone;
+    int64_t numbers = 0;  // all elements of smaller results
+  };
+  std::vector<std::vector<Readers>> all;
+  std::vector<std::vector<Ends>> ends;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    all.emplace_back(g.node(id).outputs.size());
+    ends.emplace_back(g.node(id).outputs.size());
+  }
+  const auto leaves = [&](Value v) {
+    ends[v.node][v.index].uses += 2;
+    all[v.node][v.index].need_sum = true;
+  };
+  for (Value v : g.outputs) leaves(v);
+  for (const CellWrite& w : g.writes) leaves(w.value);
+  for (int32_t id = g.size(); id-- > 0;) {
+    const Node& n = g.node(id);
+    int32_t end = kNone;
+    for (size_t o = 0; o < n.outputs.size(); ++o) {
+      const Ends& e = ends[id][o];
+      Readers& r = all[id][o];
+      const int64_t numbers = n.outputs[o].shape.numel();
+      r.together = e.small == kSeveral && numbers <= std::min(e.numbers, kFewNumbers);
+      r.need_sum = r.need_sum || r.together || e.large == kSeveral;
+      const int32_t own = r.need_sum ? id : e.large != kNone ? e.large : e.small < 0 ? id : e.small;
+      end = o == 0 ? own : id;
+      if (e.uses != 1) r.only = -1;
+    }
+    // The largest of sums is no sum of largest values.
+    const bool adds = n.op->reduction == Reduction::kNone || n.op->reduction == Reduction::kSum;
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      const Value v = n.inputs[i];
+      Ends& e = ends[v.node][v.index];
+      ++e.uses;
+      all[v.node][v.index].only = id;
+      const bool squares = !n.op->jointly && i > 0 && v == n.inputs[0];
+      if (!adds || squares || is_broadcast(n) || !takes_terms(g, n, i)) all[v.node][v.index].need_sum = true;
+      const int64_t numbers = n.outputs[0].shape.numel();
+      const bool smaller = numbers < g.type(v).shape.numel();
+      if (smaller) e.numbers += numbers;
+      int32_t& to = smaller ? e.small : e.large;
+      to = to == kNone || to == end ? end : kSeveral;
+    }
+  }
+  return all;
 }
 
 }  // namespace weft::dist

@@ -281,7 +281,12 @@ LoopBody hoist(const Body& traced, size_t fixed, const internal::LoopRules& rule
     const Value v = g.outputs[o];
     need(v);
     const internal::OriginScope at(g.node(v), g.node(v).backward);
-    out.push_back(rules.sums ? add(sums[o], cast(in(v), sums[o].dtype())) : in(v));
+    if (!rules.sums) {
+      out.push_back(in(v));
+      continue;
+    }
+    const Tensor part = cast(in(v), sums[o].dtype());
+    out.push_back(dispatch(pointwise_op("add"), {&sums[o], &part}, {{kSumOfParts, true}}));
   }
   body.graph = capture.finish(out);
   return body;

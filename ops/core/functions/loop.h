@@ -21,8 +21,10 @@ struct ScanOptions {
 // for each t: (carry..., results[t]...) = body(carry..., stacked[t]..., shared...).
 // {go_on}: the number of a carry, bool[], that the body sets to false once and for all, and keeps all carries from then
 // on; the loop may end there. An InvalidArgument if it is true after the last iteration. -1: there is none.
-// {sums}: the carries are the sums of accumulate(), and there are no stacked results.
+// {sums}: the carries are the sums of accumulate(), and there are no stacked results. The body adds to them by `add`
+// with the attribute kSumOfParts.
 extern const OpDef loop_op;
+inline constexpr const char* kSumOfParts = "sum_of_parts";
 std::span<const OpDef* const> loop_ops();
 
 namespace internal {
