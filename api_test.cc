@@ -19,6 +19,14 @@ constexpr int own = 3;
 struct to_sparse {
   int own = 4;
 };
+struct Sample {
+  int own = 5;
+};
+struct Window {};
+struct Padding {};
+struct Trace {};
+struct Switch {};
+enum class Leaf { kOwn };
 using std::complex;
 
 namespace {
@@ -27,6 +35,9 @@ using namespace weft;
 
 TEST(Api, LeavesNamesToPrograms) {
   EXPECT_EQ(profiler::own + hooks::own + fft::own + to_sparse().own, 10);
+  EXPECT_EQ(Sample().own, 5);
+  EXPECT_EQ(sizeof(Window) + sizeof(Padding) + sizeof(Trace) + sizeof(Switch), 4u);
+  EXPECT_EQ(Leaf::kOwn, Leaf::kOwn);
   EXPECT_EQ(complex<float>(1, 2).imag(), 2);
   Tensor complex = ones({2});
   EXPECT_EQ(complex.numel(), 2);

@@ -9,6 +9,10 @@
 #include "ops/all_ops.h"
 
 namespace weft {
+
+using internal::Sample;
+using internal::SampleInput;
+
 namespace {
 
 /// A call of `op` as text without result types; empty if the sample is an error.

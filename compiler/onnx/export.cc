@@ -152,7 +152,7 @@ class ModelWriter {
     const Node& n = g_.node(id);
     const internal::OriginScope at(n, false);  // errors report line and scope
     OnnxNames& results = values_[id];
-    if (n.op->leaf == Leaf::kCaptured) {
+    if (n.op->leaf == internal::Leaf::kCaptured) {
       results = {graph_.constant(g_.captured[n.attrs.i("index")])};
       return;
     }

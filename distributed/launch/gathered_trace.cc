@@ -11,6 +11,9 @@
 #include "framework/base/error.h"
 
 namespace weft::dist {
+
+using weft::internal::Trace;
+
 namespace {
 
 // Fixed-size fields of an event, with texts as numbers of a table.

@@ -6,6 +6,6 @@ namespace weft::dist {
 
 /// A collective. Returns the trace of all processes, in times of the first process's clock, to the first process;
 /// returns `mine` to others, and without a job.
-Trace gather_traces(Trace mine);
+weft::internal::Trace gather_traces(weft::internal::Trace mine);
 
 }  // namespace weft::dist

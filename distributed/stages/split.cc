@@ -70,7 +70,8 @@ class PartMaker {
       for (Value v : from.node(id).inputs) find(v);
       now.copy(id, [&](Node& n) {
         if (again && again(id)) n.backward = n.recomputed = true;
-        if (n.op->leaf == Leaf::kCaptured) n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
+        if (n.op->leaf == weft::internal::Leaf::kCaptured)
+          n.attrs = n.attrs.with("index", n.attrs.i("index") + captured);
       });
     }
     for (Value v : roots) find(v);

@@ -7,6 +7,10 @@
 #include "ops/testing/cases.h"
 
 namespace weft::testing {
+
+using weft::internal::Sample;
+using weft::internal::SampleInput;
+
 namespace {
 
 struct Reason {

@@ -21,7 +21,7 @@ struct RuleCase;
 const char* excused(const RuleCase& c, size_t operand);
 
 /// The op's samples without errors, and further calls with extents divisible by two and three.
-std::vector<Sample> rule_samples(const OpDef& op);
+std::vector<weft::internal::Sample> rule_samples(const OpDef& op);
 
 /// One call as a graph of one node, with operands drawn by seed: data in f64.
 struct RuleCase {
@@ -30,7 +30,7 @@ struct RuleCase {
   std::vector<Tensor> in, out;  // whole tensors; `out` is computed by the op itself
   const Node& call() const { return graph.node(node); }
 };
-RuleCase rule_case(const OpDef& op, const Sample& sample, uint64_t seed);
+RuleCase rule_case(const OpDef& op, const weft::internal::Sample& sample, uint64_t seed);
 
 /// "softmax f64[4, 6] -> f64[4, 6] dim=1".
 std::string describe(const RuleCase& c);

@@ -15,6 +15,7 @@ using dist::Mesh;
 using dist::Rule;
 using dist::SegLayout;
 using dist::Spec;
+using weft::internal::Sample;
 
 namespace {
 

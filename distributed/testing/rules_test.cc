@@ -5,6 +5,9 @@
 #include "ops/all_ops.h"
 
 namespace weft::testing {
+
+using weft::internal::Sample;
+
 namespace {
 
 class Rules : public ::testing::TestWithParam<const OpDef*> {

@@ -69,11 +69,19 @@ static bool names_line(const std::string& message, const std::string& line) {
   return false;
 }
 
+// " (Linear)": the note about the name that ends the path, if there is one.
+static std::string note_about(const std::string& path) {
+  for (const OriginName* n = path.empty() ? nullptr : origin.names; n; n = n->outer)
+    if (n->note && n->text == path) return str_cat(" (", n->note->text(), ")");
+  return {};
+}
+
 // The message with the current place, unless it names the line already.
 static std::string placed(std::string message) {
   SourceLine line = origin.line ? *origin.line : SourceLine();
   if (line.line && names_line(message, line.to_string())) line = {};
-  return message + origin_text(line, origin_path());
+  const std::string path = origin_path();
+  return message + origin_text(line, path) + note_about(path);
 }
 
 thread_local constinit const char* Called::current = nullptr;

@@ -49,10 +49,19 @@ class LineScope {
   const SourceLine* saved_;
 };
 
-/// During its lifetime, errors report this name after the names around it. A path hides those names. `text` must
-/// outlive it.
+/// More about a name, in errors alone: "net.2 (Linear)". Nodes of a graph have the name without it.
+struct OriginNote {
+  virtual std::string text() const = 0;
+
+ protected:
+  ~OriginNote() = default;
+};
+
+/// During its lifetime, errors report this name after the names around it. A path hides those names. `text` and `note`
+/// must outlive it.
 struct OriginName {
-  OriginName(std::string_view text, bool path) : outer(origin.names), text(text), path(path && !text.empty()) {
+  OriginName(std::string_view text, bool path, const OriginNote* note = nullptr)
+      : outer(origin.names), text(text), path(path && !text.empty()), note(note) {
     origin.names = this;
   }
   ~OriginName() { origin.names = outer; }
@@ -61,6 +70,7 @@ struct OriginName {
   const OriginName* const outer;
   const std::string_view text;
   const bool path;
+  const OriginNote* const note;
 };
 
 /// During its lifetime, errors and captured nodes have neither line nor names. For code that adds the place itself to

@@ -14,6 +14,9 @@
 #include "framework/base/nearest.h"
 
 namespace weft {
+
+using internal::Switch;
+
 namespace {
 
 constexpr Switch kSwitches[] = {

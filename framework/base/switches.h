@@ -8,6 +8,7 @@
 
 namespace weft {
 
+namespace internal {
 /// One switch: its environment variable, the kind of its value, a help text, and its default.
 struct Switch {
   enum SwitchKind {
@@ -26,12 +27,13 @@ struct Switch {
   long least = 0, most = 0;
   const char* flag = nullptr;  // name of the flag; null: the variable in lower case
 };
+}  // namespace internal
 
 /// The name of the flag of a switch: "weft_debug", "threads".
-std::string flag_of(const Switch& s);
+std::string flag_of(const internal::Switch& s);
 
 /// Every switch that Weft reads.
-std::span<const Switch> all_switches();
+std::span<const internal::Switch> all_switches();
 
 /// The value of a switch: an override set by set_switch, else the environment, else the default. Paths are absolute
 /// under `bazel run`. Throws on unknown names, and on a value that the switch does not take, naming both.

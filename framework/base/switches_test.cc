@@ -19,7 +19,7 @@ namespace {
 using testing::error_of;
 
 TEST(Switches, OverrideEnvironmentDefault) {
-  for (const Switch& s : all_switches()) {
+  for (const internal::Switch& s : all_switches()) {
     EXPECT_EQ(std::string(s.name).rfind("WEFT_", 0), 0u);
     EXPECT_GT(std::string(s.help).size(), 5u);
   }
@@ -126,7 +126,7 @@ TEST(Switches, TheDebuggingPageHasTheSameRows) {
     if (line.starts_with("| WEFT_")) rows.push_back(line);
   ASSERT_EQ(rows.size(), all_switches().size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Switch& s = all_switches()[i];
+    const internal::Switch& s = all_switches()[i];
     EXPECT_TRUE(rows[i].starts_with(str_cat("| ", s.name, " | ", s.values, " | ", s.fallback))) << rows[i];
   }
 }

@@ -40,14 +40,14 @@ struct TraceEvent {
   bool on_device = false;              // times of a device that queues launches
 };
 
+namespace internal {
+
 /// The events of one window of time, sorted by begin; where two begin together, the longer one is first.
 struct Trace {
   std::vector<TraceEvent> events;
   std::vector<std::string> threads;  // "main", "worker 3", "thread 2"
   int64_t lost = 0;                  // events that newer ones replaced
 };
-
-namespace internal {
 
 /// The events that a thread's ring holds.
 inline constexpr int64_t kTraceRing = int64_t{1} << 16;

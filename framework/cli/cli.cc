@@ -37,6 +37,8 @@
 
 namespace weft {
 
+using internal::Switch;
+
 // How absl reads and prints a file.
 static bool AbslParseFlag(absl::string_view text, File* file, std::string*) {
   file->path = io::resolve_path(std::string(text.data(), text.size()));

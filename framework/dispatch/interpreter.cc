@@ -8,6 +8,9 @@
 #include "framework/ir/rewrite.h"
 
 namespace weft {
+
+using internal::Leaf;
+
 namespace {
 
 // During its lifetime, errors report a node's place instead of the place of the call that runs the graph.

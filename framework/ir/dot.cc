@@ -23,7 +23,7 @@ std::string label(std::string_view s) {
 
 const char* look(const Node& n) {
   if (is_argument(n)) return "shape=ellipse, style=filled, fillcolor=\"#d9ead3\"";
-  if (n.op->leaf == Leaf::kCaptured) return "shape=ellipse, style=filled, fillcolor=\"#eeeeee\"";
+  if (n.op->leaf == internal::Leaf::kCaptured) return "shape=ellipse, style=filled, fillcolor=\"#eeeeee\"";
   if (n.op->is(kContraction)) return "style=\"filled,rounded\", fillcolor=\"#f9cb9c\"";
   if (n.op->is(kReduction)) return "style=\"filled,rounded\", fillcolor=\"#fff2cc\"";
   if (n.op->is(kSideEffect)) return "style=\"filled,rounded\", fillcolor=\"#f4cccc\"";

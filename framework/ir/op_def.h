@@ -45,8 +45,10 @@ enum Trait : uint32_t {
   kWantsF32 = 1 << 30,  // under Autocast, 16-bit operands become f32: powers, exponentials, sums
 };
 
+namespace internal {
 /// The source of a leaf of a graph: entry {index} of Graph::inputs, of Graph::cells or of Graph::captured.
 enum class Leaf : uint8_t { kNone, kArgument, kCell, kCaptured };
+}  // namespace internal
 
 /// How a view that analyses see through places the elements of operand 0.
 enum class Placing : uint8_t {
@@ -115,6 +117,7 @@ struct WorkCall {
   FunctionRef<Tensor(size_t)> value;  // value of operand i, contiguous, in host memory
 };
 
+namespace internal {
 /// One call of an op in the generated tests: operand specs and attributes.
 struct SampleInput {
   Shape shape;
@@ -127,12 +130,13 @@ struct Sample {
   std::string error;  // not empty: the call must throw a message containing this
   bool grad = true;   // check the derivative by central differences in f64
 };
+}  // namespace internal
 
 struct OpDef {
   const char* name = "";
   const char* doc = "";
   uint32_t traits = 0;
-  Leaf leaf = Leaf::kNone;
+  internal::Leaf leaf = internal::Leaf::kNone;
   Placing placing = Placing::kNone;
   Reduction reduction = Reduction::kNone;
   int num_inputs = 1;  // -1: any number
@@ -154,7 +158,7 @@ struct OpDef {
   bool (*view)(const Attrs&, const StridedView& in, const TensorType& out, Shape* strides, int64_t* offset) = nullptr;
   /// The same function in terms of other primitives (attention, grouped_dot); null if the op is itself primitive.
   std::vector<Tensor> (*decompose)(const Attrs&, std::span<const Tensor> in) = nullptr;
-  std::vector<Sample> (*samples)() = nullptr;
+  std::vector<internal::Sample> (*samples)() = nullptr;
   // Bit i: vjp reads the value of operand i. Otherwise it reads only the type, and the memory is not kept.
   uint32_t vjp_reads_in = ~0u;
   uint32_t vjp_reads_out = ~0u;  // the same for results
@@ -195,12 +199,12 @@ extern const OpDef cell_op;      // value of a cell when the graph starts {index
 extern const OpDef captured_op;  // concrete tensor closed over {index}
 
 /// A value from outside the graph.
-inline bool is_leaf(const Node& n) { return n.op->leaf != Leaf::kNone; }
+inline bool is_leaf(const Node& n) { return n.op->leaf != internal::Leaf::kNone; }
 /// In a body: an operand of the node that the body belongs to.
-inline bool is_argument(const Node& n) { return n.op->leaf == Leaf::kArgument; }
-inline bool is_cell(const Node& n) { return n.op->leaf == Leaf::kCell; }
+inline bool is_argument(const Node& n) { return n.op->leaf == internal::Leaf::kArgument; }
+inline bool is_cell(const Node& n) { return n.op->leaf == internal::Leaf::kCell; }
 /// A value that the step itself keeps: a cell or a captured tensor. Bodies have none.
-inline bool is_kept(const Node& n) { return is_cell(n) || n.op->leaf == Leaf::kCaptured; }
+inline bool is_kept(const Node& n) { return is_cell(n) || n.op->leaf == internal::Leaf::kCaptured; }
 /// A leaf that no write of the graph changes.
 inline bool is_unwritten_leaf(const Node& n) { return is_leaf(n) && !is_cell(n); }
 /// The index of the argument or cell that a node reads; -1 if it reads none.

@@ -326,7 +326,7 @@ class Parser final : internal::TextReader, internal::GraphReader {
     Node n;
     n.op = &op_named(op_name, ops_);
     skip_blanks();
-    bool cell = is_cell(n) && peek() == 'c', captured = n.op->leaf == Leaf::kCaptured && peek() == 't';
+    bool cell = is_cell(n) && peek() == 'c', captured = n.op->leaf == internal::Leaf::kCaptured && peek() == 't';
     if (cell || captured) {
       int64_t i =
           cell ? reference('c', s.g.cells.size(), "cells") : reference('t', s.g.captured.size(), "captured tensors");

@@ -5,6 +5,8 @@
 
 namespace weft {
 
+using internal::Leaf;
+
 // The types of these ops come from the graph (arguments, cells, captured), not from operands: verify() checks them
 // there.
 const OpDef input_op = {.name = "input",

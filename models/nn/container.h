@@ -20,7 +20,8 @@ concept Layer = requires(const std::decay_t<L>& layer, const Tensor& x) {
 };
 
 /// Layers in a chain: nn::Sequential s(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 2)). They are registered as "0",
-/// "1", ..., as in PyTorch. A function is a layer, too; parameters() does not contain parameters that it uses.
+/// "1", ..., as in PyTorch. A function is a layer, too; parameters() does not contain parameters that it uses. Errors
+/// of a layer name it: "in net.2 (Linear)".
 class Sequential : public Module {
  public:
   Sequential() = default;
@@ -28,8 +29,8 @@ class Sequential : public Module {
   template <class First, class... Rest>
   requires(sizeof...(Rest) > 0 || !std::derived_from<std::decay_t<First>, Sequential>) && Layer<First> &&
       (Layer<Rest> && ...) explicit Sequential(First&& first, Rest&&... rest) {
-    push_back(std::forward<First>(first));
-    (push_back(std::forward<Rest>(rest)), ...);
+    push_back(std::forward<First>(first), {});  // the lines of the arguments are unknown
+    (push_back(std::forward<Rest>(rest), {}), ...);
   }
 
   template <Layer L>
@@ -78,17 +79,21 @@ class Sequential : public Module {
   // A copy aliases the layer; inside clone() it contains an independent layer.
   class LayerPlace {
    public:
-    explicit LayerPlace(std::unique_ptr<AnyLayer> layer) : layer_(std::move(layer)) {}
-    LayerPlace(const LayerPlace& o) : layer_(o.layer_->copy()) {}
+    LayerPlace(std::unique_ptr<AnyLayer> layer, SourceLine added) : layer_(std::move(layer)), added_(added) {}
+    LayerPlace(const LayerPlace& o) : layer_(o.layer_->copy()), added_(o.added_) {}
     LayerPlace(LayerPlace&&) noexcept = default;
     LayerPlace& operator=(LayerPlace o) noexcept {
       layer_ = std::move(o.layer_);
+      added_ = o.added_;
       return *this;
     }
     AnyLayer& layer() const { return *layer_; }
+    /// The line of push_back(), if known.
+    SourceLine added() const { return added_; }
 
    private:
     std::unique_ptr<AnyLayer> layer_;
+    SourceLine added_;
   };
   void add(std::unique_ptr<AnyLayer> layer, std::source_location loc);
   Module& layer(size_t i, std::source_location loc) const;

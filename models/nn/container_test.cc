@@ -14,6 +14,7 @@ namespace weft::nn {
 namespace {
 
 using weft::testing::error_of;
+using weft::testing::placed_error_of;
 using weft::testing::Random;
 using weft::testing::random_tensor;
 
@@ -84,6 +85,41 @@ TEST(Sequential, RefusesWhatDoesNotFit) {
             "Sequential: layer 0 has another type; need the type with which it was made");
   static_assert(!Layer<MoE>);  // its result is more than a tensor
   static_assert(Layer<Linear> && Layer<Attention> && Layer<Sequential> && !Layer<Bilinear> && !Layer<int>);
+}
+
+struct Doubling : Module {  // has no CallScope
+  Tensor operator()(const Tensor& x) const { return cat({x, x}, 2); }
+};
+
+struct Chain : Module {
+  Sequential net{Linear(8, 4), ReLU(), Linear(8, 2)};
+  Chain() { register_module("net", net); }
+};
+
+TEST(Sequential, ErrorsNameTheLayer) {
+  const auto place = [](const Sequential& s, const Tensor& x) {
+    const std::string text = placed_error_of([&] { s(x); });
+    return text.substr(std::min(text.find("; at "), text.size()));
+  };
+  const auto here = [](int line, const std::string& names) {
+    return str_cat("; at models/nn/container_test.cc:", line, ", in ", names);
+  };
+  const int line = __LINE__ - 6;  // the call of s
+  const Chain model;
+  EXPECT_EQ(place(model.net, ones({2, 8})), here(line, "net.2 (Linear)"));
+  Sequential alone(Linear(8, 4));
+  alone.push_back(Doubling());
+  const std::string added = str_cat("1 (Doubling, added at models/nn/container_test.cc:", __LINE__ - 1, ")");
+  EXPECT_EQ(place(alone, ones({2, 8})), here(line, added));
+  EXPECT_EQ(place(clone(alone), ones({2, 8})), here(line, added));
+  // A layer of the layer has its own name.
+  EXPECT_EQ(place(Sequential(ReLU(), model.net), ones({2, 8})), here(line, "1.2 (Linear)"));
+  EXPECT_EQ(place(Sequential(Conv2d(2, 3, 3)), ones({2, 8})), here(line, "0 (Conv2d)"));
+  EXPECT_EQ(place(Sequential(ConvTranspose1d(2, 3, 3)), ones({8})), here(line, "0 (ConvTranspose1d)"));
+  EXPECT_EQ(place(Sequential(BatchNorm3d(2)), ones({2, 8})), here(line, "0 (BatchNorm3d)"));
+  // Pools name themselves.
+  EXPECT_EQ(place(Sequential(MaxPool2d(2)), ones({8})), here(line, "0.MaxPool2d"));
+  EXPECT_EQ(place(Sequential([](const Tensor& t) { return t.view({3}); }), ones({8})), here(line, "0 (Lambda)"));
 }
 
 struct Blocks : Module {

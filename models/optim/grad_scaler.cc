@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "framework/dispatch/commit_always.h"
+#include "framework/dispatch/state/torn.h"
+#include "models/optim/cells.h"
 #include "ops/composite/layers/activation.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
@@ -59,6 +61,16 @@ double GradScaler::get_scale() const { return scale_factor.value().item<double>(
 
 std::vector<std::pair<std::string, CellHandle>> GradScaler::named_cells() const {
   return {{kScaleName, scale_factor}, {kGoodName, good_steps}};
+}
+
+std::map<std::string, Tensor> GradScaler::state_dict(std::vector<std::string>* torn, std::source_location loc) const {
+  internal::LineScope line(loc);
+  return whole_values(named_cells(), torn);
+}
+
+void GradScaler::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) const {
+  internal::LineScope line(loc);
+  internal::set_cells(named_cells(), values, "GradScaler", /*scalars=*/2);
 }
 
 }  // namespace weft::optim

@@ -1,6 +1,8 @@
 // GradScaler: dynamic loss scaling for f16 (Micikevicius et al. 2018, arXiv:1710.03740), like PyTorch's GradScaler. The
 // scale and the count of good steps are cells that the step updates, so the host reads nothing.
 #pragma once
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,10 @@ class GradScaler {
   double get_scale() const;
   /// Both cells by name, for checkpoints.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
+  std::map<std::string, Tensor> state_dict(std::vector<std::string>* torn = nullptr,
+                                           std::source_location loc = std::source_location::current()) const;
+  void load_state_dict(const std::map<std::string, Tensor>& values,
+                       std::source_location loc = std::source_location::current()) const;
 
  private:
   GradScalerOptions options_;

@@ -11,8 +11,9 @@
 
 namespace weft::optim {
 
-/// Sets lr to schedule.at(0), and in the n-th step() to schedule.at(n). `schedule` is a schedule of schedule.h or any
-/// function from int64_t to double.
+/// Sets lr to schedule.at(0), and in the n-th step() to schedule.at(n). A run that is continued makes a new Scheduler
+/// and then calls load(scheduler, path) (models/save/save.h), or load_state_dict(), so that the count goes on.
+/// `schedule` is a schedule of schedule.h or any function from int64_t to double.
 class Scheduler {
  public:
   Scheduler(const Optimizer& opt, LrFunction schedule, std::source_location loc = std::source_location::current());

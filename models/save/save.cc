@@ -176,6 +176,12 @@ nn::StateDict load(const std::string& path, SaveLoc loc) {
   for (const std::string& name : file.names()) values.emplace(name, read_whole(file, name));
   return values;
 }
+void load(Tensor& value, const std::string& path, SaveLoc loc) {
+  LineScope line(loc);
+  const nn::StateDict values = load(path, loc);
+  WEFT_CHECK(values.size() == 1, path, ": has ", values.size(), " tensors; need one, or load(path)[name]");
+  value = values.begin()->second;
+}
 void load(const nn::Module& model, const std::string& path, bool strict, SaveLoc loc) {
   LineScope line(loc);
   check_outside("load");
@@ -185,6 +191,11 @@ void load(const optim::Optimizer& optimizer, const std::string& path, SaveLoc lo
   LineScope line(loc);
   check_outside("load");
   load_cells(path, [&](const nn::StateDict& values) { return optimizer.cells_for(values); });
+}
+void internal::load_state(const std::string& path, FunctionRef<void(const nn::StateDict&)> set, SaveLoc loc) {
+  LineScope line(loc);
+  const nn::StateDict values = load(path, loc);
+  with_path(path, [&] { set(values); });
 }
 void load(const Generator& generator, const std::string& path, SaveLoc loc) {
   LineScope line(loc);

@@ -1,15 +1,17 @@
-// Saving and loading modules, optimisers, random generators and named tensors as safetensors files, which other
-// programs can read. Values keep their bits, dtypes and shapes. Files are written atomically and have a checksum
+// Saving and loading modules, optimisers, schedulers, random generators and named tensors as safetensors files, which
+// other programs can read. Values keep their bits, dtypes and shapes. Files are written atomically and have a checksum
 // for each tensor. A whole training run is a checkpoint (models/train/checkpoint.h).
 //
 // In a job of several processes save() is a collective: all processes call it. Each writes the shards of its ranks, and
 // the first one the values that are not sharded. When save() returns, the file is complete for all, or its one error is
 // thrown in all.
 #pragma once
+#include <concepts>
 #include <memory>
 #include <source_location>
 #include <string>
 
+#include "framework/base/function_ref.h"
 #include "framework/dispatch/state/generator.h"
 #include "models/nn/module.h"
 #include "models/optim/optimizer.h"
@@ -31,6 +33,25 @@ void save(const optim::Optimizer& optimizer, const std::string& path, SaveLoc lo
 /// Saves the seed, the step and the count of random ops outside compiled functions. After load() the random numbers
 /// continue.
 void save(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());
+
+namespace internal {
+/// An object with state_dict() and load_state_dict(): optim::Scheduler, ReduceLROnPlateau, EMA, GradScaler, LBFGS, or a
+/// type of the program.
+template <class T>
+concept HasState = !std::derived_from<T, nn::Module> && !std::derived_from<T, optim::Optimizer> &&
+                   requires(T & owner, const nn::StateDict& values) {
+  { owner.state_dict() } -> std::convertible_to<nn::StateDict>;
+  owner.load_state_dict(values);
+};
+/// Gives the tensors of a file to `set`, whose errors then begin with the path.
+void load_state(const std::string& path, FunctionRef<void(const nn::StateDict&)> set, SaveLoc loc);
+}  // namespace internal
+
+/// Saves owner.state_dict(): a scheduler counts on from there after load().
+template <internal::HasState T>
+void save(const T& owner, const std::string& path, SaveLoc loc = SaveLoc::current()) {
+  save(nn::StateDict(owner.state_dict()), path, loc);
+}
 
 class AsyncSave;
 
@@ -67,6 +88,8 @@ class PendingSave {
 
 /// The tensors of a .safetensors file, of an index file, or of a folder of them, on the CPU.
 nn::StateDict load(const std::string& path, SaveLoc loc = SaveLoc::current());
+/// Sets `value` to the one tensor of a file, on the CPU.
+void load(Tensor& value, const std::string& path, SaveLoc loc = SaveLoc::current());
 /// model.load_state_dict(load(path)): throws before anything changes, with the path, and names the entries that are
 /// missing, unexpected (unless `strict` is false) or of another shape. Values are converted to the dtype and device of
 /// the model. Each process of a job reads the shards of its ranks. It reads large shards when a step needs them, so
@@ -74,5 +97,18 @@ nn::StateDict load(const std::string& path, SaveLoc loc = SaveLoc::current());
 void load(const nn::Module& model, const std::string& path, bool strict = true, SaveLoc loc = SaveLoc::current());
 void load(const optim::Optimizer& optimizer, const std::string& path, SaveLoc loc = SaveLoc::current());
 void load(const Generator& generator, const std::string& path, SaveLoc loc = SaveLoc::current());
+/// owner.load_state_dict(load(path)). A scheduler also sets the learning rate of its optimiser.
+template <internal::HasState T>
+void load(T& owner, const std::string& path, SaveLoc loc = SaveLoc::current()) {
+  internal::load_state(
+      path,
+      [&](const nn::StateDict& values) {
+        if constexpr (requires { owner.load_state_dict(values, loc); })
+          owner.load_state_dict(values, loc);
+        else
+          owner.load_state_dict(values);
+      },
+      loc);
+}
 
 }  // namespace weft

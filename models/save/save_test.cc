@@ -8,7 +8,10 @@
 #include "framework/testing/values.h"
 #include "models/nn/layers/linear.h"
 #include "models/nn/layers/norm.h"
+#include "models/optim/ema.h"
+#include "models/optim/grad_scaler.h"
 #include "models/optim/optimizers/adamw.h"
+#include "models/optim/scheduler.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 
@@ -64,6 +67,11 @@ TEST(Save, TensorsComeBackToTheBit) {
   }
   save(nn::StateDict{}, path);  // replaces
   EXPECT_TRUE(load(path).empty());
+  Tensor one;
+  expect_error([&] { load(one, path); }, path + ": has 0 tensors; need one, or load(path)[name]");
+  save(arange(3), path);
+  load(one, path);
+  EXPECT_TRUE(same_bits(one, arange(3)));
 }
 
 TEST(Save, ModulesOptimisersAndGeneratorsResumeToTheBit) {
@@ -98,6 +106,80 @@ TEST(Save, ModulesOptimisersAndGeneratorsResumeToTheBit) {
   EXPECT_TRUE(same_bits(got, want));
   for (const auto& [name, value] : net.state_dict()) EXPECT_TRUE(same_bits(other.state_dict().at(name), value)) << name;
   EXPECT_EQ(load(folder).size(), net.state_dict().size());  // the folder's model.safetensors
+}
+
+// The parts of a run that are no modules and no optimisers.
+struct WholeRun {
+  Net net;
+  optim::AdamW opt{net.parameters()};
+  optim::Scheduler warmup{opt, optim::CosineWarmup{.base = 0.5, .warmup = 3, .total = 9}};
+  optim::ReduceLROnPlateau plateau{opt, {.factor = 0.5, .patience = 1}};
+  optim::GradScaler scaler{{.init_scale = 1024, .growth_interval = 3}};
+  optim::EMA ema{net, 0.75};
+  std::vector<double> rates;
+
+  void steps(int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      opt.minimize(mse_loss(net(full({3, 4}, 0.25 * i)), ones({3, 2})));
+      ema.update();
+      scaler.update(full({}, i != 3, {.dtype = kBool}));
+      i < 6 ? warmup.step() : plateau.step(1.0);  // the plateau begins with the rate of the last warm-up step
+      rates.push_back(opt.lr.value().item<double>());
+    }
+  }
+  void write(const std::string& folder) const {
+    io::make_folders(folder);
+    save(net, folder + "/model.safetensors");
+    save(opt, folder + "/opt.safetensors");
+    save(warmup, folder + "/warmup.safetensors");
+    save(plateau, folder + "/plateau.safetensors");
+    save(scaler, folder + "/scaler.safetensors");
+    save(ema, folder + "/ema.safetensors");
+  }
+  void read(const std::string& folder, bool on_plateau) {
+    load(net, folder + "/model.safetensors");
+    load(opt, folder + "/opt.safetensors");
+    load(warmup, folder + "/warmup.safetensors");
+    if (on_plateau) load(plateau, folder + "/plateau.safetensors");  // it sets the rate, too
+    load(scaler, folder + "/scaler.safetensors");
+    load(ema, folder + "/ema.safetensors");
+  }
+};
+
+TEST(Save, SchedulersScalersAndMeansResumeToTheBit) {
+  WholeRun whole;
+  whole.steps(0, 12);
+  for (const int at : {2, 5, 9}) {
+    const std::string folder = path_of("schedule");
+    WholeRun before;
+    before.steps(0, at);
+    before.write(folder);
+    WholeRun after;
+    after.read(folder, at > 6);
+    after.steps(at, 12);
+    before.steps(at, 12);
+    EXPECT_EQ(after.rates, std::vector<double>(whole.rates.begin() + at, whole.rates.end())) << at;
+    EXPECT_EQ(before.rates, whole.rates);
+    for (const auto& [name, value] : before.net.state_dict())
+      EXPECT_TRUE(same_bits(after.net.state_dict().at(name), value)) << name;
+    for (const auto& [name, value] : before.ema.state_dict())
+      EXPECT_TRUE(same_bits(after.ema.state_dict().at(name), value)) << name;
+    EXPECT_EQ(after.scaler.get_scale(), before.scaler.get_scale());
+    EXPECT_NE(after.scaler.get_scale(), 1024);
+    EXPECT_EQ(after.warmup.last_epoch(), 6);
+  }
+  // Without its state, a schedule begins anew.
+  WholeRun anew;
+  load(anew.opt, path_of("schedule") + "/opt.safetensors");
+  anew.steps(2, 3);
+  EXPECT_NE(anew.rates[0], whole.rates[2]);
+  expect_error([&] { load(anew.warmup, path_of("schedule") + "/plateau.safetensors"); },
+               path_of("schedule") + "/plateau.safetensors: load_state_dict: Scheduler: 'last_epoch' is missing");
+  const std::string placed =
+      testing::placed_error_of([&] { load(anew.scaler, path_of("schedule") + "/warmup.safetensors"); });
+  EXPECT_NE(placed.find("/warmup.safetensors: load_state_dict: GradScaler state: 'loss_scale' is missing"), placed.npos)
+      << placed;
+  EXPECT_NE(placed.find("; at models/save/save_test.cc:"), placed.npos) << placed;
 }
 
 TEST(Save, ErrorsNameTheFileAndWhatDiffers) {

@@ -85,6 +85,9 @@ TEST(Places, OfLayersAreTheCallersLineAndThePath) {
   expect_error([&](const Tensor& x) { return outer.net(x); }, ones({2, 5}), mismatch, "net.blocks.1", Net::kLine);
   const Outer copy = clone(outer);
   EXPECT_EQ(copy.net.attn.qkv.path(), "net.attn.qkv");
+  const nn::Sequential chain(nn::Linear(8, 4), nn::Linear(8, 2));
+  expect_error([&](const Tensor& x) { return chain(x); }, ones({2, 8}),
+               "linear: input [2, 4] does not fit weight [2, 8]; need [..., in] and [out, in]", "1 (Linear)");
   auto scoped = [](const Tensor& x) {
     NameScope scope("head");
     return relu(x).view({3});

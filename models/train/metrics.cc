@@ -203,7 +203,7 @@ void MetricsFile::write_eval(int64_t step, double loss) {
 }
 
 Progress::Progress(int64_t first_step, int64_t steps)
-    : first_(first_step), steps_(steps), terminal_(isatty(STDOUT_FILENO)), started_(now_seconds()) {}
+    : first_(first_step), steps_(steps), last_(first_step), terminal_(isatty(STDOUT_FILENO)), started_(now_seconds()) {}
 
 void Progress::clear() {
   if (terminal_ && shown_) std::printf("\r\033[K");
@@ -211,6 +211,7 @@ void Progress::clear() {
 }
 
 bool Progress::due(int64_t step, double seconds) const {
+  if (step <= last_) return false;
   if (step >= steps_ || step == first_ + 1) return true;
   return now_seconds() + seconds - last_shown_ >= (terminal_ ? 0.1 : interval_);
 }
@@ -220,6 +221,7 @@ void Progress::update(const StepMetrics& m) {
   const bool last = m.step >= steps_;
   const bool first = m.step == first_ + 1;
   last_shown_ = now;
+  last_ = m.step;
   if (!first) interval_ = std::min(10.0, interval_ * 1.3);  // keeps the log of a long run short
   const double done = static_cast<double>(m.step - first_), share = steps_ ? 100.0 * m.step / steps_ : 100;
   const double left = done > 0 ? (now - started_) / done * (steps_ - m.step) : 0;

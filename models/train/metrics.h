@@ -65,7 +65,8 @@ class MetricsFile {
 class Progress {
  public:
   Progress(int64_t first_step, int64_t steps);
-  /// Whether update() should be called for the step that begins now and takes about `seconds`.
+  /// Whether update() should be called for the step that begins now and takes about `seconds`. A step that is made
+  /// again (--check_state) has no second line.
   bool due(int64_t step, double seconds) const;
   void update(const StepMetrics& m);
   /// Prints a separate line above the progress line.
@@ -75,6 +76,7 @@ class Progress {
  private:
   void clear();
   const int64_t first_, steps_;
+  int64_t last_;  // the last step with a line
   const bool terminal_;
   double started_ = 0, last_shown_ = 0, interval_ = 1;
   bool shown_ = false;

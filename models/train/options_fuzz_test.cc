@@ -63,7 +63,7 @@ TEST(OptionsFuzz, DamagedCommandLines) {
   {
     Captured err;
     std::vector<std::pair<const char*, std::string>> switches;
-    for (const Switch& s : all_switches()) switches.emplace_back(s.name, switch_value(s.name));
+    for (const weft::internal::Switch& s : all_switches()) switches.emplace_back(s.name, switch_value(s.name));
     auto read = [&](const std::string& text) {
       for (const auto& [name, value] : switches) set_switch(name, value);  // switches that the input before set
       std::vector<std::string> args{"train"};

@@ -403,6 +403,20 @@ TEST(StateCheck, AStepThatIsMadeAgainHasOneProfile) {
   EXPECT_EQ(out.find("profile of steps", at + 1), out.npos) << out;
 }
 
+TEST(StateCheck, AStepThatIsMadeAgainHasOneLine) {
+  TrainOptions o = options_of("", 3);
+  o.config = "gpt_tiny";
+  ::testing::internal::CaptureStdout();
+  const std::string error = testing::error_of([&] { EXPECT_EQ(train(gpt::family(), o), 0); });
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(error, "");
+  for (const char* line : {"step 1/3 ", "step 3/3 "}) {  // the lines that a run always prints
+    const size_t at = out.find(line);
+    EXPECT_NE(at, out.npos) << out;
+    EXPECT_EQ(out.find(line, at + 1), out.npos) << out;
+  }
+}
+
 TEST(StateCheck, RefusesErrorsOptionsWithoutSense) {
   TrainOptions o = options_of("dp2", 3);
   o.check_state_errors = "go";

@@ -30,8 +30,8 @@ const OpDef debug_print_op = {
     .kernel = run_debug_print,
     .samples =
         [] {
-          return std::vector<Sample>{{{{Shape{3, 5}}}, {{"label", std::string("x")}}},
-                                     {{{Shape{}}}, {{"label", std::string()}}}};
+          return std::vector<internal::Sample>{{{{Shape{3, 5}}}, {{"label", std::string("x")}}},
+                                               {{{Shape{}}}, {{"label", std::string()}}}};
         },
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,

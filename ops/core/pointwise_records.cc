@@ -6,6 +6,10 @@
 #include "ops/kernels/kernels.h"
 
 namespace weft {
+
+using internal::Sample;
+using internal::SampleInput;
+
 namespace {
 
 using internal::dims_pointwise;

@@ -14,6 +14,9 @@
 #include "ops/numerics/number_format.h"
 
 namespace weft {
+
+using internal::Sample;
+
 namespace {
 
 Types infer(const InferCall& c) {

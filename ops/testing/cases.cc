@@ -7,6 +7,9 @@
 
 namespace weft::testing {
 
+using weft::internal::Sample;
+using weft::internal::SampleInput;
+
 namespace {
 
 constexpr DType kFloats[] = {kFloat32, kFloat64, kBFloat16, kFloat16};

@@ -21,7 +21,7 @@ struct Case {
 
 /// A sample's call with its free operands in `dtype`. Operands are random but reproducible; integers follow the
 /// sample's range. `seed` varies them.
-Case make_case(const OpDef& op, const Sample& sample, DType dtype, uint64_t seed);
+Case make_case(const OpDef& op, const weft::internal::Sample& sample, DType dtype, uint64_t seed);
 
 /// All calls of an op that are not error samples: f32, f64, bf16, f16 for floating operands, and the integer dtypes
 /// that type inference accepts in their place.

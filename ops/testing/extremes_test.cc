@@ -81,7 +81,7 @@ void check(const Case& c) {
 
 TEST_F(OpTable, ExtremeAttributes) {
   for (const OpDef* op : tested(all_ops()))
-    for (const Sample& sample : op->samples()) {
+    for (const weft::internal::Sample& sample : op->samples()) {
       if (!sample.error.empty()) continue;
       Case c = make_case(*op, sample, kFloat32, 1);
       for (int64_t extreme : kExtremes)

@@ -15,6 +15,8 @@
 
 namespace weft::testing {
 
+using weft::internal::Sample;
+
 std::vector<const OpDef*> tested(std::span<const OpDef* const> ops) {
   std::vector<const OpDef*> kept;
   for (const OpDef* op : ops)

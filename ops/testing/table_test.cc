@@ -31,7 +31,7 @@ TEST(AllOps, HoldDifferentiationsOps) {
 TEST(AllOps, PropertiesAgree) {
   for (const OpDef* op : all_ops()) {
     SCOPED_TRACE(op->name);
-    EXPECT_EQ(op->leaf, Leaf::kNone);  // only the structural ops of framework/ir
+    EXPECT_EQ(op->leaf, weft::internal::Leaf::kNone);  // only the structural ops of framework/ir
     if (op->placing != Placing::kNone) {
       EXPECT_TRUE(op->is(kView) && op->view && op->num_inputs == 1 && op->num_outputs == 1);
     }

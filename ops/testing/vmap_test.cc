@@ -27,7 +27,7 @@ const std::set<std::string_view> kRefused = {
 constexpr int kExamples = 3;
 
 // One call of vmap(): the operands of which each example has its own.
-std::string check(const Case& c, const Sample& s, DType dtype, const std::vector<bool>& own) {
+std::string check(const Case& c, const weft::internal::Sample& s, DType dtype, const std::vector<bool>& own) {
   std::vector<Case> examples;
   for (uint64_t seed = 0; seed < kExamples; ++seed) examples.push_back(make_case(*c.op, s, dtype, 17 + seed));
   std::vector<Tensor> in;
@@ -73,7 +73,7 @@ class Vmap : public ::testing::TestWithParam<const OpDef*> {};
 
 TEST_P(Vmap, IsTheOpOfEachExample) {
   const OpDef& op = *GetParam();
-  for (const Sample& s : op.samples()) {
+  for (const weft::internal::Sample& s : op.samples()) {
     if (!s.error.empty()) continue;
     DType dtype = kFloat64;
     Case c = make_case(op, s, dtype, 17);

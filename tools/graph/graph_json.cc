@@ -105,7 +105,8 @@ class GraphWriter {
   void label(int32_t id, const Node& n) {
     if (is_cell(n)) labels_[std::to_string(id)] = cell_name(n.attrs.i("index"));
     if (is_argument(n)) labels_[std::to_string(id)] = str_cat("argument ", n.attrs.i("index"));
-    if (n.op->leaf == Leaf::kCaptured) labels_[std::to_string(id)] = str_cat("captured ", n.attrs.i("index"));
+    if (n.op->leaf == weft::internal::Leaf::kCaptured)
+      labels_[std::to_string(id)] = str_cat("captured ", n.attrs.i("index"));
   }
 
   void details(int32_t id, const Node& n) {

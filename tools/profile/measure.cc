@@ -25,7 +25,7 @@ struct StepTimes {
 StepTimes time_launches(tools::ModelStep& step, int rank) {
   internal::open_trace(internal::TraceWindow::kProfile, internal::bit_of(TraceEvent::kLaunch));
   StepTimes t{.outside = 1e6 * step.run()};
-  const Trace trace = internal::collect_trace(internal::TraceWindow::kProfile);
+  const weft::internal::Trace trace = internal::collect_trace(internal::TraceWindow::kProfile);
   internal::close_trace(internal::TraceWindow::kProfile);
   int64_t first = 0, end = 0;  // launches may overlap; events are sorted by begin
   for (const TraceEvent& e : trace.events) {

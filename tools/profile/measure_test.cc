@@ -67,7 +67,7 @@ TEST(Measure, TimelinesHaveARowForEachRank) {
   for (const char* text : {"One step", ">rank 0<", ">rank 1<", "forward", "backward", "update", "collective", ">ms<"})
     EXPECT_NE(svg.find(text), svg.npos) << text;
   EXPECT_LT(svg.size(), 400u << 10);
-  EXPECT_EQ(testing::error_of([] { timeline_svg(Profile(Trace(), 1), ""); }),
+  EXPECT_EQ(testing::error_of([] { timeline_svg(Profile(weft::internal::Trace(), 1), ""); }),
             "timeline: the profile has no events; need one of a step that ran");
 }
 

@@ -12,10 +12,10 @@ namespace weft {
 /// The trace of some steps.
 class Profile {
  public:
-  Profile(Trace trace, int64_t steps) : trace_(std::move(trace)), steps_(steps) {}
+  Profile(internal::Trace trace, int64_t steps) : trace_(std::move(trace)), steps_(steps) {}
 
   const std::vector<TraceEvent>& events() const { return trace_.events; }
-  const Trace& trace() const { return trace_; }
+  const internal::Trace& trace() const { return trace_; }
   int64_t steps() const { return steps_; }
   /// Writes Chrome's JSON for ui.perfetto.dev and chrome://tracing. Relative paths start at the current folder, under
   /// `bazel run` at your shell's current folder. Throws Unavailable if the file cannot be written.
@@ -25,7 +25,7 @@ class Profile {
   std::string summary() const;
 
  private:
-  Trace trace_;
+  internal::Trace trace_;
   int64_t steps_ = 0;
 };
 

@@ -13,6 +13,9 @@
 #include "framework/io/utf8.h"
 
 namespace weft {
+
+using internal::Trace;
+
 namespace {
 
 // Text of a JSON string. A user's scope may have any bytes.

@@ -12,7 +12,7 @@ namespace weft {
 /// The arguments of a slice are scope, line, phase, bytes and rank, if known. Collectives are joined by flows from the
 /// rank that came last to the others; the bytes that are live in the arena are a counter. Throws Unavailable if the
 /// file cannot be written; `who` begins the message.
-void save_trace(const Trace& trace, const std::string& path, const char* who);
+void save_trace(const internal::Trace& trace, const std::string& path, const char* who);
 
 /// Writes the launches and collectives since WEFT_TRACE was set to the file that it names, the last kTraceRing of each
 /// thread; also happens when the process ends and when a launch throws.

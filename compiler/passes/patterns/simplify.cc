@@ -71,7 +71,7 @@ class Simplifier {
       k->uniform = evaluate(*n.op, n.attrs.without("device"), {}, {n.outputs[0].dtype, Device::cpu(), {}});
     } else if (n.op->is(kView) && !n.op->is(kStructural) && n.inputs.size() == 1 && n.outputs.size() == 1) {
       k->uniform = known_[n.inputs[0].node].uniform;
-    } else if (n.op->leaf == Leaf::kCaptured) {
+    } else if (n.op->leaf == internal::Leaf::kCaptured) {
       const Tensor& t = to().captured[n.attrs.i("index")];
       if (t.numel() <= kFoldElements && t.device().type == DeviceType::kCpu && !t.is_traced()) k->all = t;
     }

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -39,6 +40,7 @@ inline std::string error_of(const std::function<void()>& fn) {
     if (i == text.npos) continue;
     std::string place = text.substr(i + 5);
     if (const size_t names = place.find(", in "); names != place.npos) place.erase(names, 5);
+    if (place.ends_with(')')) place.erase(std::min(place.find(" ("), place.size()));  // "net.2 (Linear)"
     if (place.find(' ') == place.npos) return text.substr(0, i);
   }
   return text;

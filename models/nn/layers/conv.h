@@ -19,7 +19,7 @@ class ConvParameters : public Module {
 
 struct ConvOptions {
   Sizes stride = 1;
-  Padding padding = 0;
+  weft::internal::Padding padding = 0;
   Sizes dilation = 1;
   int64_t groups = 1;
   bool bias = true;

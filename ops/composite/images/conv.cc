@@ -76,7 +76,7 @@ ConvDims dims_of(const char* op, int spatial, const Sizes& stride, const Sizes& 
 namespace internal {
 
 Tensor conv_nd(const char* op, int spatial, const Arg& x, const Arg& weight, const Arg& bias, const Sizes& stride,
-               const Padding& padding, const Sizes& dilation, int64_t groups) {
+               const internal::Padding& padding, const Sizes& dilation, int64_t groups) {
   LineScope line(x.line());
   const ConvOperands in(op, spatial, x, weight, bias, groups, /*transposed=*/false);
   ConvDims d = dims_of(op, spatial, stride, padding.sizes, dilation, groups);
@@ -117,8 +117,8 @@ Tensor conv_transpose_nd(const char* op, int spatial, const Arg& x, const Arg& w
 }  // namespace internal
 
 #define WEFT_CONV(n)                                                                                                 \
-  Tensor conv##n##d(const Arg& x, const Arg& weight, const Arg& bias, const Sizes& stride, const Padding& padding,   \
-                    const Sizes& dilation, int64_t groups) {                                                         \
+  Tensor conv##n##d(const Arg& x, const Arg& weight, const Arg& bias, const Sizes& stride,                           \
+                    const internal::Padding& padding, const Sizes& dilation, int64_t groups) {                       \
     return internal::conv_nd("conv" #n "d", n, x, weight, bias, stride, padding, dilation, groups);                  \
   }                                                                                                                  \
   Tensor conv_transpose##n##d(const Arg& x, const Arg& weight, const Arg& bias, const Sizes& stride,                 \

@@ -17,6 +17,7 @@ struct Sizes : Shape {
   Shape of(int spatial, const char* op, const char* what) const;
 };
 
+namespace internal {
 /// Zeros around the input: numbers as Sizes, "valid" for none, or "same" for a result of the input's extents (with a
 /// stride of 1; an odd zero comes after the input).
 struct Padding {
@@ -28,23 +29,22 @@ struct Padding {
   std::string name;  // "": the numbers
 };
 
-namespace internal {
 struct NoBias {};
 }  // namespace internal
 
 /// Cross-correlation of x with weight[out channels, C / groups, kernel...], plus bias[out channels] if defined. weight
 /// and bias are converted to x's dtype.
 Tensor conv1d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const Sizes& stride = 1,
-              const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
+              const internal::Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
 Tensor conv2d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const Sizes& stride = 1,
-              const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
+              const internal::Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
 Tensor conv3d(const Arg& x, const Arg& weight, const Arg& bias = Tensor(), const Sizes& stride = 1,
-              const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
+              const internal::Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1);
 // Without a bias, written as {}: conv2d(x, weight, {}, stride).
-#define WEFT_CONV(name)                                                                           \
-  inline Tensor name(const Arg& x, const Arg& weight, internal::NoBias, const Sizes& stride = 1,  \
-                     const Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1) { \
-    return name(x, weight, Tensor(), stride, padding, dilation, groups);                          \
+#define WEFT_CONV(name)                                                                                     \
+  inline Tensor name(const Arg& x, const Arg& weight, internal::NoBias, const Sizes& stride = 1,            \
+                     const internal::Padding& padding = 0, const Sizes& dilation = 1, int64_t groups = 1) { \
+    return name(x, weight, Tensor(), stride, padding, dilation, groups);                                    \
   }
 WEFT_CONV(conv1d)
 WEFT_CONV(conv2d)

@@ -18,6 +18,7 @@ namespace weft {
 
 using internal::FirstOperand;
 using internal::FloatingOperand;
+using internal::Window;
 
 namespace {
 

@@ -130,7 +130,7 @@ CustomOp::CustomOp(const OpDef& record, std::source_location loc) {
              " results; need one result or more, and -1 for any number");
   constexpr uint32_t kAllowed =
       kPointwise | kReduction | kContraction | kSideEffect | kCommutative | kNotDifferentiable;
-  const bool own_kind = record.leaf != Leaf::kNone || record.placing != Placing::kNone ||
+  const bool own_kind = record.leaf != internal::Leaf::kNone || record.placing != Placing::kNone ||
                         record.reduction != Reduction::kNone || record.start;
   WEFT_CHECK((record.traits & ~kAllowed) == 0 && !own_kind, "CustomOp: '", name,
              "' has traits of Weft's own ops; need kPointwise, kReduction, kContraction, kSideEffect, kCommutative or "

@@ -74,7 +74,7 @@ void run_check_index(const KernelCall& c) {
   if (c.out[0].data != index.data || !(c.out[0].strides == index.strides)) kernels::cast_copy(index, c.out[0]);
 }
 
-std::vector<Sample> samples_check_index() {
+std::vector<internal::Sample> samples_check_index() {
   auto attrs = [](int64_t limit, const Shape& whole, const Shape& dims) {
     return Attrs{{"before", std::string("gather: index ")},
                  {"after", std::string(" is out of range")},
@@ -82,7 +82,7 @@ std::vector<Sample> samples_check_index() {
                  {"shape", whole},
                  {"dims", dims}};
   };
-  const SampleInput offset{Shape{}, kInt64, 2, 2};
+  const internal::SampleInput offset{Shape{}, kInt64, 2, 2};
   return {
       {{{Shape{9}, kInt64, 0, 16}}, attrs(17, {9}, {})},
       {{{Shape{3, 5}, kInt32, 0, 16}, offset}, attrs(17, {6, 5}, {0})},

@@ -147,7 +147,7 @@ TEST(AllOps, NamesAreDistinctAndRecordsComplete) {
     EXPECT_TRUE(op->samples || op->decompose || op->is(kOrdered) || std::find(own.begin(), own.end(), op) != own.end());
     if (!op->samples) continue;
     bool runs = false, fails = false;
-    for (const Sample& s : op->samples()) (s.error.empty() ? runs : fails) = true;
+    for (const internal::Sample& s : op->samples()) (s.error.empty() ? runs : fails) = true;
     EXPECT_TRUE(runs);
   }
 }

@@ -10,6 +10,8 @@
 
 namespace weft {
 
+using internal::Sample;
+
 namespace {
 
 int check(const InferCall& c) {

@@ -9,6 +9,9 @@
 #include "ops/kernels/kernels.h"
 
 namespace weft {
+
+using internal::Sample;
+
 namespace {
 
 using internal::factor_name;

@@ -16,6 +16,10 @@
 #include "ops/core/reductions/reduce.h"
 
 namespace weft {
+
+using internal::Sample;
+using internal::Window;
+
 namespace {
 
 constexpr int kMaxSpatial = (kMaxDims - 2) / 2;

@@ -15,6 +15,8 @@
 namespace weft {
 
 using internal::free_dims;
+using internal::Sample;
+using internal::SampleInput;
 
 namespace {
 

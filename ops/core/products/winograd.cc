@@ -62,7 +62,8 @@ ConvDims dims_in(const Attrs& attrs) {
 // [N, I, J, C, 3, 3]: the elements that each result reads.
 Tensor windows_of(const Tensor& x, const Attrs& attrs) {
   const Shape &lo = attrs.ints("lo"), &hi = attrs.ints("hi");
-  return windows(pad(x, std::vector<int64_t>{0, 0, lo[1], hi[1], lo[0], hi[0]}), std::vector<Window>{{1, 3}, {2, 3}});
+  return windows(pad(x, std::vector<int64_t>{0, 0, lo[1], hi[1], lo[0], hi[0]}),
+                 std::vector<internal::Window>{{1, 3}, {2, 3}});
 }
 
 // The kernels as the op uses them.

@@ -55,7 +55,8 @@ const std::vector<std::vector<double>> kB = {{1, 0, 1, 0}, {0, 1, 1, 0}, {0, 1, 
 Tensor bound_of(const Case& c, const Tensor& x, const Tensor& w) {
   const int64_t rows = c.x[2] + c.lo[0] + c.hi[0] - 2, columns = c.x[3] + c.lo[1] + c.hi[1] - 2;
   const Tensor wide = pad(abs(x).to(kFloat64), {c.lo[1], c.hi[1] + columns % 2, c.lo[0], c.hi[0] + rows % 2});
-  const Tensor tiles = windows(wide, std::vector<Window>{{2, 4, 2}, {3, 4, 2}});          // [N, C, I / 2, J / 2, 4, 4]
+  const Tensor tiles =
+      windows(wide, std::vector<internal::Window>{{2, 4, 2}, {3, 4, 2}});                 // [N, C, I / 2, J / 2, 4, 4]
   const Tensor v = magnitudes(tiles, kB, 4), u = magnitudes(abs(w).to(kFloat64), kG, 2);  // u [O, C, 4, 4]
   const Tensor m = dot_general(v, u, {{4, 5}, {2, 3}, {1}, {1}});                         // [4, 4, N, I / 2, J / 2, O]
   const Tensor y = magnitudes(m, kA, 0);                                                  // [2, 2, N, I / 2, J / 2, O]

@@ -30,9 +30,9 @@ Grads vjp(const VjpCall& c) {
   return {cast((g - sum(g * y, c.attrs.i("dim"), true)) * y, c.in[0].dtype())};
 }
 
-std::vector<Sample> samples() {
+std::vector<internal::Sample> samples() {
   auto along = [](int64_t dim) { return Attrs{{"dim", dim}}; };
-  std::vector<Sample> s;
+  std::vector<internal::Sample> s;
   for (const Shape& shape : {Shape{17}, Shape{3, 5}, Shape{2, 33, 3}, Shape{1, 4}})
     for (int d = 0; d < shape.size(); ++d) s.push_back({{{shape}}, along(d)});
   s.push_back({{{Shape{2, 5}, kFloat32, -200, 200}}, along(1), "", false});
