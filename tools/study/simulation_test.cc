@@ -103,8 +103,8 @@ double drill_goodput(FaultOptions o) {
 
 // V50 on the shipped protocol. Its stall of 0.3 s: the groups of two views, and the state.
 TEST(Faults, TheDrillHasTheGoodputOfTheClosedForm) {
-  EXPECT_NEAR(drill_goodput({.stall = 0.1, .again = 3, .heal = 0.1}), 0.93, 0.004);
-  EXPECT_NEAR(drill_goodput({.stall = 0.01, .again = 1.5, .heal = 0.01}), 0.973, 0.004);
+  EXPECT_NEAR(drill_goodput({.step = 0.05, .stall = 0.1, .again = 3, .heal = 0.1}), 0.93, 0.004);
+  EXPECT_NEAR(drill_goodput({.step = 0.02, .stall = 0.01, .again = 1.5, .heal = 0.01}), 0.973, 0.004);
   EXPECT_GE(drill_goodput({}), 0.96);  // the defaults are measured
   EXPECT_NEAR(drill_goodput({.replicas = 8, .between = 30, .step = 0.1, .stall = 0.2, .again = 10, .heal = 1}),
               drop_goodput_first_order({.between = 30, .replicas = 8, .stall = 1.4, .rejoin = 10}), 0.01);
