@@ -2,6 +2,7 @@
 #include "compiler/targets/cpu/mods/tile_mod.h"
 #include "compiler/targets/cpu/target.h"
 #include "compiler/targets/cuda/run/target.h"
+#include "framework/cuda/libraries/driver_api.h"
 
 namespace weft {
 namespace {
@@ -15,3 +16,10 @@ namespace {
 
 }  // namespace
 }  // namespace weft
+
+namespace weft::cuda {
+
+bool is_available() { return availability().ok; }
+int device_count() { return availability().ok ? availability().devices : 0; }
+
+}  // namespace weft::cuda

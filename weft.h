@@ -33,3 +33,10 @@
 #include "ops/core/round_to.h"
 #include "ops/linalg/linalg.h"
 #include "ops/linalg/multivariate_normal.h"
+
+namespace weft::cuda {
+/// Whether this machine has a GPU and a driver for Weft, and the number of its GPUs. //tools:doctor prints the reason
+/// if it has none.
+bool is_available();
+int device_count();
+}  // namespace weft::cuda

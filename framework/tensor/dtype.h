@@ -27,6 +27,8 @@ inline constexpr DType kFloat32 = DType::kFloat32, kFloat64 = DType::kFloat64, k
                        kFloat16 = DType::kFloat16, kInt64 = DType::kInt64, kInt32 = DType::kInt32,
                        kInt16 = DType::kInt16, kInt8 = DType::kInt8, kUInt8 = DType::kUInt8, kBool = DType::kBool,
                        kFloat8E4M3 = DType::kFloat8E4M3, kFloat8E5M2 = DType::kFloat8E5M2;
+// PyTorch's other names in C++.
+inline constexpr DType kFloat = kFloat32, kDouble = kFloat64, kHalf = kFloat16, kInt = kInt32, kLong = kInt64;
 
 /// Bytes of one element.
 constexpr int64_t itemsize(DType t) {

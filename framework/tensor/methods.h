@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <source_location>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,17 @@ namespace weft {
 class Tensor;
 class Arg;
 
+namespace indexing {
+class TensorIndex;
+}  // namespace indexing
+
 namespace internal {
+
+/// An argument of a function that does not exist.
+struct Anything {
+  template <class T>
+  Anything(const T&) {}
+};
 
 // Arg is complete where a method is called, not here.
 template <class Self>
@@ -48,7 +59,7 @@ namespace methods {
   M(kthvalue) M(norm) M(clamp) M(clip) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) \
   M(index_add) M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) \
   M(movedim) M(swapaxes) M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) \
-  M(tril) M(triu) M(diagonal) M(diag) M(masked_scatter) M(fill_diagonal) M(view)
+  M(tril) M(triu) M(diagonal) M(diag) M(masked_scatter) M(fill_diagonal) M(view) M(index)
 // clang-format on
 WEFT_PLAIN_METHODS(WEFT_CALL)
 WEFT_BINARY_METHODS(WEFT_CALL)
@@ -159,6 +170,7 @@ class TensorMethods : public internal::absent::Operand {
   WEFT_METHOD(triu, P(int64_t diagonal = 0), diagonal)
   WEFT_METHOD(diagonal, P(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1), offset, dim1, dim2)
   WEFT_METHOD(diag, P(int64_t diagonal = 0), diagonal)
+  WEFT_METHOD(index, P(const std::vector<indexing::TensorIndex>& at), at)
 #undef P
 #undef WEFT_METHOD
 
@@ -199,6 +211,40 @@ class TensorMethods : public internal::absent::Operand {
     return permute(dims, loc);
   }
   auto mT(Loc loc = Loc::current()) const { return transpose(-2, -1, loc); }
+
+  // Errors: no function changes a tensor, so that none ends with an underscore.
+#define WEFT_NO_IN_PLACE(name, text)                                                                 \
+  template <class... A>                                                                              \
+  Self name(const A&...) const {                                                                     \
+    static_assert(sizeof...(A) > 99, #name ": tensors are values, which never change: write " text); \
+    return {};                                                                                       \
+  }
+#define WEFT_NO_IN_PLACE_OF(name) \
+  WEFT_NO_IN_PLACE(name##_, "x = x." #name "(...), and p.set(y) for a Parameter or Buffer")
+  WEFT_NO_IN_PLACE_OF(add)
+  WEFT_NO_IN_PLACE_OF(sub)
+  WEFT_NO_IN_PLACE_OF(mul)
+  WEFT_NO_IN_PLACE_OF(div)
+  WEFT_NO_IN_PLACE_OF(clamp)
+  WEFT_NO_IN_PLACE_OF(exp)
+  WEFT_NO_IN_PLACE_OF(sqrt)
+  WEFT_NO_IN_PLACE_OF(relu)
+  WEFT_NO_IN_PLACE_OF(masked_fill)
+  WEFT_NO_IN_PLACE_OF(detach)
+  WEFT_NO_IN_PLACE(zero_, "x = zeros_like(x), and nn::init::zeros(p) for a Parameter")
+  WEFT_NO_IN_PLACE(fill_, "x = full_like(x, value), and nn::init::constant(p, value) for a Parameter")
+  WEFT_NO_IN_PLACE(copy_, "x = y, and p.set(y) for a Parameter or Buffer")
+  WEFT_NO_IN_PLACE(normal_, "x = normal(x.shape(), mean, std), and nn::init::normal(p, mean, std) for a Parameter")
+  WEFT_NO_IN_PLACE(uniform_, "x = uniform(x.shape(), low, high), and nn::init::uniform(p, low, high) for a Parameter")
+  WEFT_NO_IN_PLACE(requires_grad_, "x = x.requires_grad(), and p.requires_grad(false) to freeze a Parameter")
+#undef WEFT_NO_IN_PLACE_OF
+#undef WEFT_NO_IN_PLACE
+  template <class T = Self>
+  Self index_put_(std::initializer_list<internal::Anything>, const internal::Anything&) const {
+    static_assert(!std::is_same_v<T, Self>,
+                  "index_put_: tensors are values, which never change: write x = index_put(x, {0, Slice(1, 3)}, y)");
+    return {};
+  }
 
   /// x(i, j) is x[i][j], the element, or the part, at these indices: numbers or 0-d tensors. index(x, {i, j}) takes
   /// more.

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <new>
@@ -13,6 +14,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
+#include "framework/base/origin.h"
 
 namespace weft {
 
@@ -28,6 +30,30 @@ std::string Device::to_string() const {
       return str_cat("other:", index);
   }
   return "?";
+}
+
+std::optional<Device> Device::parse(std::string_view name) {
+  const size_t colon = name.find(':');
+  const std::string_view type = name.substr(0, colon);
+  Device d;
+  if (type == "cuda")
+    d.type = DeviceType::kCuda;
+  else if (name == "meta")
+    d.type = DeviceType::kMeta;
+  else if (type != "cpu")
+    return {};
+  if (colon == name.npos) return d;
+  const std::string_view number = name.substr(colon + 1);
+  const auto read = std::from_chars(number.data(), number.data() + number.size(), d.index);
+  if (read.ec != std::errc() || read.ptr != number.data() + number.size() || d.index < 0) return {};
+  return d;
+}
+
+Device Device::named(std::string_view name, Loc loc) {
+  internal::LineScope line(loc);
+  const std::optional<Device> d = parse(name);
+  WEFT_CHECK(d, "Device: got '", name, "'; need cpu, cuda, cuda:N or meta");
+  return *d;
 }
 
 std::ostream& operator<<(std::ostream& out, Device device) { return out << device.to_string(); }

@@ -14,6 +14,15 @@
 #include "framework/tensor/storage.h"
 #include "framework/tensor/view.h"
 
+// In C++20 x[0, 1] is x[1], by the comma operator, which the compiler only warns about. Write x(0, 1) or x[0][1].
+#if __cplusplus < 202100L
+#ifdef __clang__
+#pragma clang diagnostic error "-Wdeprecated-comma-subscript"
+#else
+#pragma GCC diagnostic error "-Wcomma-subscript"
+#endif
+#endif
+
 namespace weft {
 
 class Arg;
@@ -202,6 +211,16 @@ class Tensor : public TensorMethods<Tensor> {
     static_assert(HasDType<T>, "data: no dtype stores this type");
     return static_cast<const T*>(data_checked(DTypeOf<T>::value, loc));
   }
+  /// data(); also for reading only, because tensors are values.
+  template <class T>
+  const T* data_ptr(Loc loc = Loc::current()) const {
+    return data<T>(loc);
+  }
+  /// Does not exist.
+  template <class T, size_t N>
+  void accessor() const {
+    static_assert(N > 99, "accessor: write x.data<float>()[i * x.size(1) + j], or x.to_vector<float>()");
+  }
   /// The view that a kernel gets: address, strides, dtype.
   StridedView view_for_kernel(Loc loc = Loc::current()) const;
 
@@ -222,11 +241,19 @@ class Tensor : public TensorMethods<Tensor> {
   /// include framework/dispatch/arg.h.
   Tensor operator[](const Arg& index) const;
   Tensor operator[](const internal::IndexList&) const;
+#ifdef __cpp_multidimensional_subscript
+  /// Since C++23: x[0, Slice(1, 3)] is index(x, {0, Slice(1, 3)}).
+  template <class... I>
+  requires(sizeof...(I) > 1) Tensor operator[](const I&... indices) const { return index({indices...}); }
+#endif
 
   // For users of PyTorch.
   Tensor cpu(Loc loc = Loc::current()) const { return to(Device::cpu(), loc); }
   Tensor cuda(int index = 0, Loc loc = Loc::current()) const { return to(Device::cuda(index), loc); }
   Tensor half(Loc loc = Loc::current()) const { return to(kFloat16, loc); }
+  bool is_cuda() const { return device().type == DeviceType::kCuda; }
+  /// For a tensor of this dtype on this device: zeros({2}, x.options()).
+  TensorOptions options() const { return {.dtype = dtype(), .device = device()}; }
   /// The same tensor: values never change, so none needs a copy.
   Tensor clone() const { return *this; }
   /// An error with the expression to write.
@@ -236,6 +263,13 @@ class Tensor : public TensorMethods<Tensor> {
         !std::is_same_v<T, Tensor>,
         "Tensor: gradients are values, not state: write g = grad(loss, model.parameters()) and opt.step(g), or "
         "opt.minimize(loss)");
+  }
+  template <class T = Tensor>
+  Tensor grad() const {
+    static_assert(!std::is_same_v<T, Tensor>,
+                  "Tensor: gradients are values, not state: write g = grad(loss, {x})[0], with x recorded: x = "
+                  "x.requires_grad()");
+    return {};
   }
 
   /// PyTorch-like text, summarised when large.

@@ -305,4 +305,12 @@ class DataLoader {
   internal::BatchSource source_;  // last member: its threads end before the other members are destroyed
 };
 
+/// Does not exist.
+template <class... A>
+void make_data_loader(const A&...) {
+  static_assert(sizeof...(A) > 99,
+                "make_data_loader: write data::DataLoader loader(dataset, {.batch_size = 64}), and for (auto [x, y] : "
+                "loader)");
+}
+
 }  // namespace weft::data

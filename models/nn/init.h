@@ -46,4 +46,23 @@ void orthogonal(const CellHandle& p, double gain = 1, Loc loc = Loc::current());
 /// Normal; in each column, the share `sparsity` of the rows, rounded up, is 0. p has two dims.
 void sparse(const CellHandle& p, double sparsity, double std = 0.01, Loc loc = Loc::current());
 
+// Errors: PyTorch's names end with an underscore, because they write to a tensor.
+#define WEFT_NO_UNDERSCORE(name)                                                                    \
+  template <class... A>                                                                             \
+  void name##_(const A&...) {                                                                       \
+    static_assert(sizeof...(A) > 99, "nn::init: write nn::init::" #name "(p), without underscore"); \
+  }
+WEFT_NO_UNDERSCORE(uniform)
+WEFT_NO_UNDERSCORE(normal)
+WEFT_NO_UNDERSCORE(trunc_normal)
+WEFT_NO_UNDERSCORE(constant)
+WEFT_NO_UNDERSCORE(zeros)
+WEFT_NO_UNDERSCORE(ones)
+WEFT_NO_UNDERSCORE(xavier_uniform)
+WEFT_NO_UNDERSCORE(xavier_normal)
+WEFT_NO_UNDERSCORE(kaiming_uniform)
+WEFT_NO_UNDERSCORE(kaiming_normal)
+WEFT_NO_UNDERSCORE(orthogonal)
+#undef WEFT_NO_UNDERSCORE
+
 }  // namespace weft::nn::init

@@ -405,6 +405,19 @@ void Module::register_buffer(const std::string& name, const Buffer& buffer, std:
   state_->buffers.push_back({name, entered(buffer.slot(), *state_)});
 }
 
+Parameter Module::register_parameter(const std::string& name, const Tensor& value, std::source_location loc) {
+  internal::LineScope line(loc);
+  Parameter parameter(value);
+  register_parameter(name, parameter, /*full_precision=*/false, loc);
+  return parameter;
+}
+Buffer Module::register_buffer(const std::string& name, const Tensor& value, std::source_location loc) {
+  internal::LineScope line(loc);
+  Buffer buffer(value);
+  register_buffer(name, buffer, loc);
+  return buffer;
+}
+
 Parameter normal_parameter(const Shape& shape, double std) {
   return Parameter(TensorType{.shape = shape}, [&] { return normal(shape, 0, std); }, "", {});
 }

@@ -4,12 +4,14 @@
 // member (`net.head = nn::Linear(8, 5)`, `layer.weight = Parameter(w)`) replaces it for parameters(), state_dict(),
 // to() and the others, and so does a swap of two members. Assigning to a member of a copy does not.
 #pragma once
+#include <concepts>
 #include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -39,6 +41,28 @@ struct ModuleState final : RefCounted {
   const std::type_info* type = nullptr;                  // type of the module; null until it is listed as a child
   std::string path;                                      // see Module::path
   Ref<RegistryPlace> place = make_ref<RegistryPlace>();  // place of the Module with these members
+};
+
+/// The usual members of a pointer to a module, so that model->forward(x) is one error: Module::operator->.
+struct NoPointer {
+  Parameter weight, bias;
+  template <class... T>
+  Tensor forward(const T&...) const {
+    return {};
+  }
+  std::vector<Parameter> parameters() const { return {}; }
+  std::vector<std::pair<std::string, Parameter>> named_parameters() const { return {}; }
+#define WEFT_NO_MEMBER(name) \
+  template <class... T>      \
+  void name(const T&...) const {}
+  WEFT_NO_MEMBER(to)
+  WEFT_NO_MEMBER(train)
+  WEFT_NO_MEMBER(eval)
+  WEFT_NO_MEMBER(zero_grad)
+  WEFT_NO_MEMBER(push_back)
+  WEFT_NO_MEMBER(save)
+  WEFT_NO_MEMBER(load)
+#undef WEFT_NO_MEMBER
 };
 
 /// Collects the results of the modules of these paths during its lifetime, on this thread.
@@ -119,6 +143,25 @@ class Module {
     static_assert(sizeof...(T) > 99,
                   "register_backward_hook: modules have no hooks: write custom_grad around the value");
   }
+  /// Do not exist: a call is model(x), and a module is a handle, not a pointer to one.
+  template <class... T>
+  Tensor forward(const T&...) const {
+    static_assert(sizeof...(T) > 99,
+                  "forward: write model(x) for model.forward(x), and Tensor operator()(const Tensor& x) const for the "
+                  "function of a module of your own");
+    return {};
+  }
+  template <class T = Module>
+  const internal::NoPointer* operator->() const {
+    static_assert(!std::is_same_v<T, Module>,
+                  "Module: a module is a handle, which copies share: write model(x) for model->forward(x), and "
+                  "model.parameters() for model->parameters()");
+    return nullptr;
+  }
+  template <class... T>
+  void requires_grad_(const T&...) const {
+    static_assert(sizeof...(T) > 99, "requires_grad_: write m.freeze() for m.requires_grad_(False), m.freeze(false)");
+  }
   /// Number of elements of all parameters, or with `trainable` of the parameters that are not frozen.
   int64_t num_parameters(bool trainable = false) const;
 
@@ -144,6 +187,10 @@ class Module {
   /// Moves every cell; lazy cells stay lazy. Make optimisers after this call, because they store their state on the
   /// device of the parameters.
   void to(Device device, std::source_location loc = std::source_location::current()) const;
+  void cpu(std::source_location loc = std::source_location::current()) const { to(Device::cpu(), loc); }
+  void cuda(int index = 0, std::source_location loc = std::source_location::current()) const {
+    to(Device::cuda(index), loc);
+  }
   /// Turns dropout on (train) or off (eval), here and in all children. A compiled function is captured once per mode.
   void train(bool on = true) const;
   void eval() const { train(false); }
@@ -160,6 +207,13 @@ class Module {
   /// and a dot.
   void register_module(const std::string& name, const Module& child,
                        std::source_location loc = std::source_location::current());
+  /// Registers a new module and returns it, for a constructor: fc(register_module("fc", nn::Linear(4, 8))).
+  template <class M>
+  requires std::derived_from<M, Module> M register_module(const std::string& name, M&& child,
+                                                          std::source_location loc = std::source_location::current()) {
+    register_module(name, static_cast<const Module&>(child), loc);
+    return std::move(child);
+  }
   template <class M>
   void register_modules(const std::string& name, const std::vector<M>& children,
                         std::source_location loc = std::source_location::current()) {
@@ -170,6 +224,11 @@ class Module {
                           std::source_location loc = std::source_location::current());
   void register_buffer(const std::string& name, const Buffer& buffer,
                        std::source_location loc = std::source_location::current());
+  /// Makes a cell with this value, registers it and returns it: weight(register_parameter("weight", randn({4, 8}))).
+  Parameter register_parameter(const std::string& name, const Tensor& value,
+                               std::source_location loc = std::source_location::current());
+  Buffer register_buffer(const std::string& name, const Tensor& value,
+                         std::source_location loc = std::source_location::current());
 
  private:
   explicit Module(Ref<internal::ModuleState> state) : state_(std::move(state)) {}

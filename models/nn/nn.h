@@ -1,5 +1,6 @@
 // All layers.
 #pragma once
+#include "models/nn/absent.h"
 #include "models/nn/activation.h"
 #include "models/nn/container.h"
 #include "models/nn/dropout.h"
@@ -13,6 +14,7 @@
 #include "models/nn/layers/pool.h"
 #include "models/nn/layers/recurrent.h"
 #include "models/nn/layers/recurrent_cell.h"
+#include "models/nn/loss.h"
 #include "models/nn/module.h"
 #include "models/nn/outputs.h"
 #include "models/nn/transformer/attention.h"

@@ -6,6 +6,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,13 @@ class Optimizer {
   /// parameter of each; plain tensors have the order of parameters() or of parameters(true). Parameters without a
   /// gradient (undefined) and frozen parameters do not change. Throws if the number or a shape is wrong.
   void step(const Gradients& grads, std::source_location loc = std::source_location::current());
+  /// Does not exist: gradients are values.
+  template <class T = Gradients>
+  void step() const {
+    static_assert(!std::is_same_v<T, Gradients>,
+                  "step: gradients are values, not state: write opt.minimize(loss) for loss.backward(); opt.step(), or "
+                  "opt.step(grad(loss, model.parameters()))");
+  }
   /// The parameters in the order of construction, one group after another; with `trainable`, without frozen parameters.
   std::vector<Parameter> parameters(bool trainable = false) const;
 
@@ -108,8 +116,18 @@ class OptimizerWith : public Optimizer {
       : OptimizerWith(std::vector{ParamGroup{params}}, options, loc) {}
   OptimizerWith(std::vector<ParamGroup> groups, const Options& options = {},
                 std::source_location loc = std::source_location::current());
+  /// PyTorch's second argument: Adam(params, 1e-3). A template, so that {} is no number.
+  template <class T>
+  requires std::is_arithmetic_v<T> OptimizerWith(const std::vector<Parameter>& params, T lr,
+                                                 std::source_location loc = std::source_location::current())
+      : OptimizerWith(params, with_lr(lr), loc) {}
 
  private:
+  static Options with_lr(double lr) {
+    Options o;
+    o.lr = lr;
+    return o;
+  }
   /// Checks the options; returns the state of each parameter.
   static StateOf checked_state(const Options& o);
   static Tensor next(Update& u, const Options& o);

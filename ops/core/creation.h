@@ -19,6 +19,15 @@ Tensor ones(const Shape& shape, const TensorOptions& options = {},
 Tensor empty(const Shape& shape, const TensorOptions& options = {},
              std::source_location loc = std::source_location::current());
 Tensor empty_like(const Arg& x);
+/// Tensor::from_blob with PyTorch's arguments: the memory stays the caller's.
+inline Tensor from_blob(void* data, const Shape& shape, const TensorOptions& options = {},
+                        std::source_location loc = std::source_location::current()) {
+  return Tensor::from_blob(data, shape, options.dtype, {}, loc);
+}
+inline Tensor from_blob(void* data, const Shape& shape, DType dtype,
+                        std::source_location loc = std::source_location::current()) {
+  return Tensor::from_blob(data, shape, dtype, {}, loc);
+}
 /// Same shape, dtype and device as x.
 Tensor full_like(const Arg& x, const Arg& value);
 Tensor zeros_like(const Arg& x);

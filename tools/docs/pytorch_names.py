@@ -19,6 +19,8 @@ Arguments mostly have PyTorch's order and defaults; the headers explain them. Th
 - Several results are a struct: `auto [values, indices] = x.topk(2);`.
 - Most functions of a tensor are methods, too: `sin(x)` and `x.sin()`. Method chains work as in PyTorch.
 - Tensors are values, so no function ends with an underscore.
+- A program with a type of its own that is called `Graph`, `Node`, `Value` or `Cell` puts it into a namespace of its own:
+  these names are in `weft`, too.
 - If a place is written twice (`scatter`, `index_put`, `index_fill`, ...), the last value stays, and only it has a
   gradient. PyTorch leaves both open.
 - f64 weights or states with a narrower input are an error: convert the input. f32 weights follow a 16-bit input. A loss

@@ -69,7 +69,7 @@ void manual_seed(uint64_t seed) {
     g.seed = static_cast<int64_t>(seed);
     for (auto& [key, own] : g.all)
       if (key.first != DeviceType::kMeta)  // its numbers have no values
-        all.emplace_back(Device{key.first, static_cast<int16_t>(key.second)}, &own->generator);
+        all.emplace_back(Device(key.first, key.second), &own->generator);
   }
   for (auto& [device, generator] : all) {
     generator->seed.set(scalar_i64(static_cast<int64_t>(seed), device));

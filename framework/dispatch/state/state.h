@@ -75,6 +75,8 @@ class NoGrad {
  private:
   bool saved_;
 };
+/// PyTorch's name in C++.
+using NoGradGuard = NoGrad;
 
 /// During its lifetime, ops on this thread are recorded for grad(), also inside NoGrad.
 class EnableGrad {

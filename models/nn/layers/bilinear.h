@@ -1,5 +1,7 @@
 // Bilinear: y[o] = x1ᵀ W[o] x2 + b[o].
 #pragma once
+#include <concepts>
+
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
 
@@ -15,6 +17,10 @@ class Bilinear : public Module {
   Parameter bias;    // [out]; undefined without bias
   Bilinear(int64_t in1, int64_t in2, int64_t out, const BilinearOptions& options = {},
            std::source_location loc = std::source_location::current());
+  /// PyTorch's fourth argument.
+  template <std::same_as<bool> B>
+  Bilinear(int64_t in1, int64_t in2, int64_t out, B bias, std::source_location loc = std::source_location::current())
+      : Bilinear(in1, in2, out, BilinearOptions{.bias = bias}, loc) {}
   /// x1[..., in1], x2[..., in2] -> [..., out], with equal dims before the last; computed in the dtype of x1.
   Tensor operator()(const Arg& x1, const Arg& x2) const;
 };

@@ -1,5 +1,7 @@
 // Norms per channel (dim 1), computed in f32 and returned in x's dtype.
 #pragma once
+#include <concepts>
+
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
 
@@ -42,6 +44,10 @@ class BatchNorm : public RunningNorm {
  public:
   explicit BatchNorm(int64_t channels, const BatchNormOptions& options = {},
                      std::source_location loc = std::source_location::current());
+  /// PyTorch's next arguments.
+  template <std::floating_point E>
+  BatchNorm(int64_t channels, E eps, double momentum = 0.1, std::source_location loc = std::source_location::current())
+      : BatchNorm(channels, BatchNormOptions{.eps = eps, .momentum = momentum}, loc) {}
   /// x [N, channels, N spatial dims]; BatchNorm1d also accepts [N, channels].
   Tensor operator()(const Arg& x) const;
 
@@ -62,6 +68,9 @@ class GroupNorm : public ChannelNorm {
  public:
   GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& options = {},
             std::source_location loc = std::source_location::current());
+  template <std::floating_point E>
+  GroupNorm(int64_t groups, int64_t channels, E eps, std::source_location loc = std::source_location::current())
+      : GroupNorm(groups, channels, GroupNormOptions{.eps = eps}, loc) {}
   Tensor operator()(const Arg& x) const;
 
  private:

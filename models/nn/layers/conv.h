@@ -1,5 +1,7 @@
 // Convolution layers with PyTorch's arguments and initialisation.
 #pragma once
+#include <concepts>
+
 #include "models/nn/module.h"
 #include "ops/composite/images/conv.h"
 
@@ -41,6 +43,11 @@ class ConvLayer : public ConvParameters {
  public:
   ConvLayer(int64_t in, int64_t out, const Sizes& kernel_size, const Options& options = {},
             std::source_location loc = std::source_location::current());
+  /// PyTorch's next arguments: Conv2d(4, 8, 3, 2) and Conv2d(4, 8, 3, 2, 1). A template, so that {} are options.
+  template <std::integral S>
+  ConvLayer(int64_t in, int64_t out, const Sizes& kernel_size, S stride, const decltype(Options::padding)& padding = 0,
+            std::source_location loc = std::source_location::current())
+      : ConvLayer(in, out, kernel_size, Options{.stride = stride, .padding = padding}, loc) {}
   Tensor operator()(const Arg& x) const;
 
  private:

@@ -1,5 +1,6 @@
 // Embedding: a table of vectors looked up by integers.
 #pragma once
+#include <concepts>
 #include <optional>
 
 #include "framework/dispatch/arg.h"
@@ -19,6 +20,10 @@ class Embedding : public Module {
   Parameter weight;  // [count, dim]
   Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options = {},
             std::source_location loc = std::source_location::current());
+  /// PyTorch's third argument: Embedding(9, 4, 0).
+  template <std::integral I>
+  Embedding(int64_t count, int64_t dim, I padding_idx, std::source_location loc = std::source_location::current())
+      : Embedding(count, dim, EmbeddingOptions{.padding_idx = padding_idx}, loc) {}
   /// A table with these values [count, dim], frozen if `freeze`; padding_idx only stops the gradient of its row.
   static Embedding from_pretrained(const Tensor& values, bool freeze = true, const EmbeddingOptions& options = {},
                                    std::source_location loc = std::source_location::current());

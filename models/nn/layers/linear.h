@@ -1,5 +1,7 @@
 // Linear: y = x Wᵀ + b.
 #pragma once
+#include <concepts>
+
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
 
@@ -17,6 +19,10 @@ class Linear : public Module {
   Parameter bias;    // [out]; undefined without bias
   Linear(int64_t in, int64_t out, const LinearOptions& options = {},
          std::source_location loc = std::source_location::current());
+  /// PyTorch's third argument: Linear(4, 8, false). A template, so that {} are options.
+  template <std::same_as<bool> B>
+  Linear(int64_t in, int64_t out, B bias, std::source_location loc = std::source_location::current())
+      : Linear(in, out, LinearOptions{.bias = bias}, loc) {}
   /// x[..., in] -> [..., out]; the weights are converted to x's dtype.
   Tensor operator()(const Arg& x) const;
 };

@@ -1,6 +1,8 @@
 // Norms over the last dims, computed in f32 and returned in x's dtype. LayerNorm and RMSNorm convert to Norm, so that a
 // model can choose one at run time.
 #pragma once
+#include <concepts>
+
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
 
@@ -38,6 +40,13 @@ class LayerNorm : public Norm {
   explicit LayerNorm(int64_t dim, const NormOptions& options = {},
                      std::source_location loc = std::source_location::current())
       : LayerNorm(Shape{dim}, options, loc) {}
+  /// PyTorch's second argument.
+  template <std::floating_point E>
+  LayerNorm(const Shape& normalized_shape, E eps, std::source_location loc = std::source_location::current())
+      : LayerNorm(normalized_shape, NormOptions{.eps = eps}, loc) {}
+  template <std::floating_point E>
+  LayerNorm(int64_t dim, E eps, std::source_location loc = std::source_location::current())
+      : LayerNorm(Shape{dim}, NormOptions{.eps = eps}, loc) {}
 };
 
 /// x / sqrt(mean of x² + eps) * weight (Zhang and Sennrich 2019).
@@ -49,6 +58,12 @@ class RMSNorm : public Norm {
   explicit RMSNorm(int64_t dim, const NormOptions& options = {},
                    std::source_location loc = std::source_location::current())
       : RMSNorm(Shape{dim}, options, loc) {}
+  template <std::floating_point E>
+  RMSNorm(const Shape& normalized_shape, E eps, std::source_location loc = std::source_location::current())
+      : RMSNorm(normalized_shape, NormOptions{.eps = eps}, loc) {}
+  template <std::floating_point E>
+  RMSNorm(int64_t dim, E eps, std::source_location loc = std::source_location::current())
+      : RMSNorm(Shape{dim}, NormOptions{.eps = eps}, loc) {}
 };
 
 /// RMSNorm or LayerNorm.

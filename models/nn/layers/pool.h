@@ -1,5 +1,7 @@
 // Pooling layers with PyTorch's arguments; they have no parameters.
 #pragma once
+#include <concepts>
+
 #include "models/nn/module.h"
 #include "ops/composite/images/pool.h"
 
@@ -24,6 +26,10 @@ template <int N, class Options>
 class Pool : public Module {
  public:
   explicit Pool(const Sizes& kernel_size, const Options& options = {}) : kernel_size_(kernel_size), options_(options) {}
+  /// PyTorch's next arguments: MaxPool2d(3, 2) and MaxPool2d(3, 2, 1).
+  template <std::integral S>
+  Pool(const Sizes& kernel_size, S stride, const Sizes& padding = 0)
+      : Pool(kernel_size, Options{.stride = stride, .padding = padding}) {}
   Tensor operator()(const Arg& x) const;
   /// PyTorch's return_indices: the values, and their positions for MaxUnpool.
   ValuesIndices with_indices(const Arg& x) const requires std::is_same_v<Options, MaxPoolOptions>;

@@ -1,6 +1,7 @@
 // Recurrent layers with PyTorch's arguments, parameter names and initialisation. A call is a loop over time
 // (ops/core/functions/loop.h), so the graph of a step does not grow with the number of positions.
 #pragma once
+#include <concepts>
 #include <vector>
 
 #include "framework/dispatch/arg.h"
@@ -79,6 +80,10 @@ class RNN : public SimpleRecurrent {
   RNN(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {}, bool relu = false,
       std::source_location loc = std::source_location::current())
       : SimpleRecurrent(relu ? recurrent::kRelu : recurrent::kTanh, input_size, hidden_size, options, loc) {}
+  /// PyTorch's third argument: RNN(4, 8, 2).
+  template <std::integral L>
+  RNN(int64_t input_size, int64_t hidden_size, L num_layers, std::source_location loc = std::source_location::current())
+      : RNN(input_size, hidden_size, RecurrentOptions{.num_layers = static_cast<int64_t>(num_layers)}, false, loc) {}
 };
 
 /// Gated recurrent unit: reset and update gates, new value, in PyTorch's form (Cho et al. 2014, arXiv:1406.1078).
@@ -87,6 +92,9 @@ class GRU : public SimpleRecurrent {
   GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {},
       std::source_location loc = std::source_location::current())
       : SimpleRecurrent(recurrent::kGru, input_size, hidden_size, options, loc) {}
+  template <std::integral L>
+  GRU(int64_t input_size, int64_t hidden_size, L num_layers, std::source_location loc = std::source_location::current())
+      : GRU(input_size, hidden_size, RecurrentOptions{.num_layers = static_cast<int64_t>(num_layers)}, loc) {}
 };
 
 /// Long short-term memory: input, forget, cell and output gates (Hochreiter and Schmidhuber 1997).
@@ -95,6 +103,10 @@ class LSTM : public Recurrent {
   LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {},
        std::source_location loc = std::source_location::current())
       : Recurrent(recurrent::kLstm, input_size, hidden_size, options, loc) {}
+  template <std::integral L>
+  LSTM(int64_t input_size, int64_t hidden_size, L num_layers,
+       std::source_location loc = std::source_location::current())
+      : LSTM(input_size, hidden_size, RecurrentOptions{.num_layers = static_cast<int64_t>(num_layers)}, loc) {}
   struct State {
     Tensor h, c;  // [layers * directions, batch, hidden]; undefined for zeros
   };

@@ -1,5 +1,6 @@
 // PyTorch's MultiheadAttention, with its parameter names, and its encoder and decoder layers.
 #pragma once
+#include <concepts>
 #include <string_view>
 
 #include "models/nn/dropout.h"
@@ -32,6 +33,11 @@ class MultiheadAttention : public Module {
   Linear out_proj;
   MultiheadAttention(int64_t embed_dim, int64_t num_heads, const MultiheadAttentionOptions& options = {},
                      std::source_location loc = std::source_location::current());
+  /// PyTorch's third argument: MultiheadAttention(4, 2, 0.1).
+  template <std::floating_point P>
+  MultiheadAttention(int64_t embed_dim, int64_t num_heads, P dropout,
+                     std::source_location loc = std::source_location::current())
+      : MultiheadAttention(embed_dim, num_heads, MultiheadAttentionOptions{.dropout = dropout}, loc) {}
   /// The result has the shape of q. Operands have a batch dim or none.
   Tensor operator()(const Arg& q, const Arg& k, const Arg& v, const AttentionMasks& masks = {}) const;
   /// The result and the mean of the probabilities over heads, [batch, queries, keys]; without average_attn_weights the

@@ -29,6 +29,11 @@ class LBFGS {
  public:
   explicit LBFGS(const std::vector<Parameter>& params, const LBFGSOptions& options = {},
                  std::source_location loc = std::source_location::current());
+  /// PyTorch's second argument.
+  template <class T>
+  requires std::is_arithmetic_v<T> LBFGS(const std::vector<Parameter>& params, T lr,
+                                         std::source_location loc = std::source_location::current())
+      : LBFGS(params, LBFGSOptions{.lr = static_cast<double>(lr)}, loc) {}
 
   /// Up to max_iter iterations; returns the loss of the first evaluation. `closure` returns the loss of the parameters'
   /// current values, or a pair of the loss and the gradients of parameters(), and is called several times.
