@@ -101,15 +101,15 @@ class Run:
             time.sleep(0.003)
 
     def ranks(self):
-        """(replica, rank, process) of all processes that run; "starter": the process that starts the ranks."""
+        """(replica, rank, process) of ranks that run, and of processes that start them, whose rank is "starter"."""
         found, open_ = [], [p.pid for p in self.processes.values()]
         while open_:
-            pid = open_.pop()
+            process = pathlib.Path(f"/proc/{(pid := open_.pop())}")
             with contextlib.suppress(OSError):
-                open_ += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-                e = dict(x.partition("=")[::2] for x in pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0"))
-                if "REPLICA" in e:
-                    found.append((e["REPLICA"], e.get("RANK", "0" if self.size == 1 else "starter"), pid))
+                e = dict(x.partition("=")[::2] for x in (process / "environ").read_text().split("\0"))
+                rank = e.get("RANK", "0" if self.size == 1 and "REPLICA" in e else "starter")
+                found += [(e["REPLICA"], rank, pid)] if "REPLICA" in e else []
+                open_ += map(int, (process / f"task/{pid}/children").read_text().split()) if rank == "starter" else []
         return sorted(found)
 
     def all_train(self):
@@ -137,8 +137,8 @@ class Run:
         name, rank, pid = self.dice.choice(victims)
         self.hit.add(name)
         subprocess.call(["kill", "-STOP" if kind == "stop" else "-KILL", str(pid)])
-        what = kind if trains else "healing,"
-        self.kills.append(Kill(time.time(), f"{what} {'' if rank == 'starter' else 'rank '}{rank}", name))
+        what = f"{kind if trains else 'healing,'} {'' if rank == 'starter' else 'rank '}{rank}"
+        self.kills.append(Kill(time.time(), what, name))
         if kind == "stop":
             go_on = lambda: subprocess.call(["kill", "-CONT", str(pid)])
             self.later.append((time.time() + 2.5 + self.dice.random(), go_on))
@@ -182,7 +182,7 @@ def check(run, last):
     back, begin = [], 0  # steps that are made again after the end of all replicas; the first step since then
     for (_, _, before), (_, i, view) in zip(run.views, run.views[1:]):
         lost = max([step for _, step in run.steps[begin:i]], default=0) - view["start"]
-        if view["after"] != before["number"] and not members(view, healed=False) & members(before, healed=False):
+        if not members(view, healed=False) & members(before, healed=view["after"] == before["number"]):
             back, begin = [*back, lost], i
         else:
             assert lost <= 0, f"view {view['number']} from step {view['start']} loses {lost} committed steps"
@@ -203,7 +203,7 @@ def times(run):
         before = next((v for t, _, v in reversed(views) if t <= kill.time), {"members": []})
         gone = {m for m in members(before) if m[0] == kill.name}
         at, view = next(((t, v) for t, _, v in views if t > kill.time and not gone & members(v, False)), (0, None))
-        if kill.kind == "service" and not any(abs(k.time - kill.time) < 4 for k in run.kills if k.name):
+        if kill.kind == "service" and not any(-1 < kill.time - k.time < 3 for k in run.kills if k.name):
             rows["longest step in 1 s after: service"].append(longest(kill.time, kill.time + 1))
         elif gone and view and alone(kill.time, end := after(at, view["start"])):
             lives = members(view, False) & members(before)
