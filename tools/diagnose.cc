@@ -19,8 +19,7 @@ int main(int argc, char** argv) {
       argc, argv,
       "Names the rank of a job that is at fault: diagnose [flags] FOLDER, the folder of its flight records "
       "(JOB_FLIGHT; the launcher prints it when a job fails). Given the folders of several replicas that train "
-      "together, "
-      "names the replica for which the others wait.",
+      "together, names the replica for which the others wait.",
       flags, [&](const std::vector<std::string>& arguments) {
         if (arguments.empty()) usage_error("need a folder of flight records, or one for each replica");
         std::vector<std::pair<std::string, dist::diagnose::TracedJob>> jobs;

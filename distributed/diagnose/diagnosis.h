@@ -28,7 +28,7 @@ struct RankSummary {
   int rank = 0, pid = 0;
   std::string host, state, last;
   double seconds = 0;  // time since then
-  bool waits = false;  // it is an unfinished collective
+  bool waits = false;  // `last` is an unfinished collective
 };
 
 struct Diagnosis {

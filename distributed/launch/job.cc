@@ -104,10 +104,6 @@ std::string arguments_fact() {
   return text;
 }
 
-JobFacts facts_of(const JobFacts& given) {
-  return given.empty() ? JobFacts{{"the arguments", arguments_fact()}} : given;
-}
-
 std::string own_host() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
@@ -264,7 +260,6 @@ struct Job::Member {
     }
     control::ClientOptions options = client_options(id, secret, address);
     options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(o.timeout);
-    options.facts = program_facts();
     options.phase = flight::current_phase;
     options.report_every = kLook;
     options.waiting = [this, begin = std::chrono::steady_clock::now(), reports = 0,
@@ -276,7 +271,7 @@ struct Job::Member {
       report_waiting(text, waited, timeout, server->status().refused);
     };
     options.facts.emplace_back("ranks", std::to_string(o.ranks));
-    for (const auto& [name, value] : facts_of(o.facts)) options.facts.emplace_back(name, short_fact(value));
+    for (const auto& [name, value] : program_facts(o.facts)) options.facts.emplace_back(name, short_fact(value));
     known = true;
     client = std::make_unique<control::Client>(options);
     store = std::make_unique<ServiceStore>(*client);
@@ -370,8 +365,6 @@ Job::~Job() = default;
 
 Store* Job::store() const { return member_ ? member_->store.get() : nullptr; }
 
-std::vector<std::pair<std::string, std::string>> Job::facts() const { return facts_of(facts_); }
-
 void Job::progress(int64_t step) {
   if (member_) member_->client->progress(static_cast<uint64_t>(step));
 }
@@ -380,9 +373,11 @@ void Job::fail(const Error& cause) {
   if (member_) member_->fail(cause);
 }
 
-std::vector<std::pair<std::string, std::string>> program_facts() {
-  std::vector<std::pair<std::string, std::string>> facts = switch_facts();
+JobFacts program_facts(const JobFacts& given) {
+  JobFacts facts = switch_facts();
   facts.emplace_back("the binary", binary_fact());
+  if (given.empty()) facts.emplace_back("the arguments", arguments_fact());
+  facts.insert(facts.end(), given.begin(), given.end());
   return facts;
 }
 

@@ -55,8 +55,8 @@ class Job {
   std::optional<int> code() const { return code_; }
   /// The store of the job's processes; null if this process has not joined.
   Store* store() const;
-  /// JobOptions::facts, or the arguments of the program.
-  std::vector<std::pair<std::string, std::string>> facts() const;
+  /// JobOptions::facts.
+  const std::vector<std::pair<std::string, std::string>>& facts() const { return facts_; }
   /// Sets the step that this process's heartbeats report.
   void progress(int64_t step);
   /// Reports that this process fails: the others end with this cause. Call it before communicators are dropped, so
@@ -72,9 +72,10 @@ class Job {
   std::optional<int> code_;
 };
 
-/// Values that are equal in all processes of a job, and in all replicas, by name: the binary, and the switches that
-/// change results.
-std::vector<std::pair<std::string, std::string>> program_facts();
+/// Values that are equal in all processes of a job, and in all replicas, by name: the binary, the switches that change
+/// results, and `given`, or the arguments of the program if it is empty.
+std::vector<std::pair<std::string, std::string>> program_facts(
+    const std::vector<std::pair<std::string, std::string>>& given);
 
 /// The launcher of several processes of this program.
 struct Started {

@@ -248,7 +248,7 @@ class Decider {
     int64_t terms = 0;
     for (size_t i = 0; i < count; ++i) {
       if (!(can >> i & 1)) continue;
-      // If another reader needs the sum itself, this one takes it, too.
+      // If another reader needs the sum, this node reads the sum as well.
       const Readers& all = readers(n.inputs[i]);
       if (all.together || (all.need_sum && numel(n.inputs[i]) <= results)) can &= ~(1u << i);
       if (can >> i & 1) terms += numel(n.inputs[i]);
@@ -272,8 +272,8 @@ class Decider {
     size_t best = count;
     for (size_t i = 0; i < count; ++i)
       if (can >> i & 1 && (best == count || numel(n.inputs[i]) > numel(n.inputs[best]))) best = i;
-    // Operands that are split over its axes must be whole beside its terms. Unless they and the terms of the result are
-    // fewer, the sum comes first.
+    // Operands that are split over its axes must be whole beside its terms. The sum comes first if these operands
+    // and the terms of the result have more elements than the terms.
     int64_t moved = 0;
     for (size_t i = 0; i < count; ++i)
       if (const Value v = n.inputs[i]; n.op->is(kPointwise) && i != best && !free(v) && splits_terms(n, i, best))

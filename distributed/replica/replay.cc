@@ -4,10 +4,13 @@
 
 #include "distributed/control/group/group.h"
 #include "distributed/control/service/journal.h"
+#include "distributed/replica/replica_run.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
 
 namespace weft::dist {
+
+using FactList = std::vector<std::pair<std::string, std::string>>;
 
 Replay::Replay(const std::string& path) : path_(path) {
   std::vector<control::ReplicaView> views;
@@ -24,23 +27,21 @@ Replay::Replay(const std::string& path) : path_(path) {
   history_ = control::history_of(views, views.back().number);
 }
 
-// Throws if a line of `facts`, "name value", differs from the line of a view with this name.
-static void check_facts(const std::string& path, const std::string& of_view, const std::string& facts) {
-  for (size_t at = 0, end; at < facts.size() && !of_view.empty(); at = end + 1) {
-    end = std::min(facts.find('\n', at), facts.size());
-    const std::string line = facts.substr(at, end - at);
-    const std::string name = line.substr(0, line.starts_with("--") ? line.find(' ') : line.rfind(' '));
-    const std::string all = "\n" + of_view + "\n";
+// Throws if a fact differs from the line of a view with its name.
+static void check_facts(const std::string& path, const std::string& of_view, const FactList& facts) {
+  for (const auto& [name, value] : facts) {
+    const std::string line = fact_line(name, value), all = "\n" + of_view + "\n";
     const size_t other = all.find("\n" + name + " ");
-    if (other == all.npos || all.find("\n" + line + "\n") != all.npos) continue;
+    if (other == all.npos || all.find("\n" + line) != all.npos) continue;
     const std::string was = all.substr(other + 1, all.find('\n', other + 1) - other - 1);
-    internal::fail(Code::kFailedPrecondition,
-                   str_cat("replay: the views of ", path, " are of a run with ", one_line(was, 300),
-                           ", and this run has ", one_line(line, 300), "; give the flags and the data of that run"));
+    internal::fail(
+        Code::kFailedPrecondition,
+        str_cat("replay: the views of ", path, " are of a run with ", one_line(was, 300), ", and this run has ",
+                one_line(line.substr(0, line.size() - 1), 300), "; give the flags and the data of that run"));
   }
 }
 
-void Replay::check(const RunPosition& from, int64_t rows, const std::string& facts) const {
+void Replay::check(const RunPosition& from, int64_t rows, const FactList& facts) const {
   check_facts(path_, history_.back().facts, facts);
   const control::ReplicaView& first = history_[0];
   WEFT_CHECK_AS(kFailedPrecondition, from.step >= first.start, "replay: the views of ", path_, " begin at step ",

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "distributed/replica/data_part.h"
@@ -23,8 +24,9 @@ class Replay {
   /// replicas, or has no view.
   explicit Replay(const std::string& path);
   /// Throws FailedPrecondition if the views do not lead from the position from which the run starts, or if the elastic
-  /// run had other `facts` (fact_line()). A part of the data has `rows` rows.
-  void check(const RunPosition& from, int64_t rows, const std::string& facts) const;
+  /// run had another value of one of `facts`. A part of the data has `rows` rows.
+  void check(const RunPosition& from, int64_t rows,
+             const std::vector<std::pair<std::string, std::string>>& facts) const;
   /// The replicas of the mesh of the elastic run.
   int64_t replicas() const { return replicas_; }
   /// The parts of the data that a step takes, with place 0.

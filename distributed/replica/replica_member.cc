@@ -36,11 +36,12 @@ ViewGroupsOptions groups_of(const ReplicaOptions& o) {
   WEFT_CHECK(!o.job || o.job->size() == o.job->count() || o.store,
              "replica: got a job of several processes and no store; need the store of the job");
   const char* const given = std::getenv("JOB_ADDRESS");
-  return {.process = o.job ? o.job->process() : 0,
-          .count = o.job ? o.job->count() : o.ranks,
-          .transport = o.transport,
-          .address = given ? given : control::address_towards(o.address.substr(0, o.address.rfind(':'))),
-          .timeout = o.timeout};
+  return {
+      .process = o.job ? o.job->process() : 0,
+      .count = o.job ? o.job->count() : o.ranks,
+      .transport = o.transport,
+      .address = given ? given : control::address_towards(control::parse_address(o.address, "replica, REPLICAS").host),
+      .timeout = o.timeout};
 }
 
 std::string closed_key(int64_t view) { return str_cat("replicas/closed_view_", view); }

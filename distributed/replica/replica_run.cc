@@ -1,5 +1,6 @@
 #include "distributed/replica/replica_run.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "distributed/launch/processes.h"
@@ -69,10 +70,7 @@ void ReplicaRun::prepare_next(const ReplicaState& s) {
     if (next >= 1 && next <= replicas_) s.prepare(next);
 }
 
-int ReplicaRun::code() const {
-  const auto note = static_cast<int>(member_.group_note());
-  return note == kNoCode ? 0 : note;
-}
+int ReplicaRun::code() const { return static_cast<int>(std::max<int64_t>(member_.group_note(), 1) - 1); }
 
 std::string ReplicaRun::text() const {
   const control::ReplicaView& view = member_.live().view;

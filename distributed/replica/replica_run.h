@@ -1,6 +1,7 @@
 // ReplicaRun: this run as one of several replicas that train together, and may die and come back. It waits for views,
 // takes the state from the others or gives it to them, and carries signals to all replicas.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -46,8 +47,8 @@ class ReplicaRun {
   DataPart part(int64_t parts) const;
   /// Makes the steps for one replica fewer and one more ready, once in a view: the next view then compiles nothing.
   void prepare_next(const ReplicaState& state);
-  /// All replicas end after the next committed step. `code`: their exit code.
-  void stop(int code) { member_.set_note(code > 0 ? code : kNoCode); }
+  /// All replicas end after the next committed step. `code`: their exit code; the largest one of all replicas counts.
+  void stop(int code) { member_.set_note(int64_t{std::max(code, 0)} + 1); }
   /// Whether a replica has called stop() before the latest committed step, and its exit code.
   bool stops() const { return member_.group_note() != 0; }
   int code() const;
@@ -57,7 +58,6 @@ class ReplicaRun {
   std::string text() const;
 
  private:
-  static constexpr int kNoCode = 1 << 20;  // a note: the exit code is 0
   const std::string name_;
   const int64_t replicas_;
   const std::chrono::nanoseconds timeout_;

@@ -40,18 +40,24 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
              ", and REPLICAS is set; drop one of them: one process makes a run again");
   WEFT_CHECK((!id && options.journal.empty()) || has_replicas(mesh), "replica: ", needs_replicas, ", and the mesh is ",
              mesh.to_string(), "; need a mesh with a dimension replica");
-  std::string facts = fact_line("the mesh", mesh.to_string());
-  for (const auto& [name, value] : job.facts()) facts += fact_line(name, value);
+  WEFT_CHECK(position_.samples % options.rows == 0, "replica: got the position ", position_.samples,
+             " in the data and ", options.rows, " rows of each replica; need a multiple of these rows");
+  const std::vector<std::pair<std::string, std::string>> sizes{{"the mesh", mesh.to_string()},
+                                                               {"the rows of a replica", str_cat(options.rows)}};
   if (!options.journal.empty()) {
     WEFT_CHECK(!Processes::current(), "replica: got the journal ", options.journal,
                " in one of several processes; need one process, which makes the run again");
     replay_.emplace(options.journal);
     WEFT_CHECK(replay_->replicas() == replica_count(mesh), options.journal, ": is of replica", replay_->replicas(),
                ", and the mesh is ", mesh.to_string(), "; need the mesh of the elastic run");
+    auto facts = job.facts();
+    facts.insert(facts.end(), sizes.begin(), sizes.end());
     replay_->check(position_, options.rows, facts);
   }
   if (!id) return;
-  for (const auto& [name, value] : program_facts()) facts += fact_line(name, value);
+  std::string facts;
+  for (const auto& list : {program_facts(job.facts()), sizes})
+    for (const auto& [name, value] : list) facts += fact_line(name, value);
   run_ = std::make_unique<ReplicaRun>(
       ReplicaOptions{.name = id->name,
                      .address = id->address,
@@ -97,8 +103,9 @@ bool ReplicaLoop::enter_view() {
     return !finished_;
   }
   if (run_->has_view()) return true;
-  if (!run_->enter(state())) return false;
-  stopped_ = {};
+  const bool goes_on = run_->enter(state());
+  stopped_ = run_->stops() ? std::optional<int>(run_->code()) : std::nullopt;
+  if (!goes_on) return false;
   if (run_->writes() && is_first()) {
     std::printf("%s\n", run_->text().c_str());
     std::fflush(stdout);

@@ -110,13 +110,13 @@ class ReplicaStep final : public ReplicaLoop {
     std::optional<Result> result;
     try {
       result = call(live());
+      committed();
     } catch (const Uncommitted&) {
       return result;
     } catch (const Error& e) {
       fail(e);
       throw;
     }
-    committed();
     return result;
   }
 

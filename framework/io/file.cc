@@ -52,19 +52,23 @@ void fail(int error, std::string_view what, const std::string& path) {
   weft::internal::fail(code, str_cat("cannot ", what, " '", path, "': ", errno_text(error)));
 }
 
-// Lets this process open as many files as it may: systems often begin with a lower limit. False if it has that already.
-static bool raise_limit_of_files() {
+// Lets this process open as many files as it may: systems often begin with a lower limit.
+static void raise_limit_of_files() {
   struct rlimit limit;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int open_or_fail(const std::string& path, int flags, std::string_view what, int mode) {
-  int fd;
-  do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
-  } while (fd < 0 && (errno == EINTR || (errno == EMFILE && raise_limit_of_files())));
+  const auto open = [&] {
+    int fd;
+    do fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+  };
+  int fd = open();
+  if (fd < 0 && errno == EMFILE) raise_limit_of_files(), fd = open();
   if (fd < 0) fail(errno, what, path);
   return fd;
 }

@@ -50,6 +50,7 @@ void load_state(const std::string& path, FunctionRef<void(const nn::StateDict&)>
 /// Saves owner.state_dict(): a scheduler counts on from there after load().
 template <internal::HasState T>
 void save(const T& owner, const std::string& path, SaveLoc loc = SaveLoc::current()) {
+  const internal::LineScope line(loc);
   save(nn::StateDict(owner.state_dict()), path, loc);
 }
 

@@ -14,9 +14,10 @@
 
 namespace weft::train {
 
-std::string run_facts(const TrainOptions& o, const std::map<std::string, std::string>& flags) {
-  std::string text;
-  const auto add = [&](const std::string& name, const std::string& value) { text += dist::fact_line(name, value); };
+std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o,
+                                                           const std::map<std::string, std::string>& flags) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto add = [&](const std::string& name, const std::string& value) { facts.emplace_back(name, value); };
   for (const auto& [name, value] : flags) add("--" + name, value);
   TrainOptions copy = o;
   for (const Flag& flag : train_flags(copy))
@@ -24,18 +25,18 @@ std::string run_facts(const TrainOptions& o, const std::map<std::string, std::st
       if (flag.name == name) add("--" + flag.name, flag_text(flag));
   const std::string path = o.data.empty() || o.data == "synthetic" ? o.data : io::resolve_path(o.data);
   add("the content of --data", data::data_identity(path));
-  return text;
+  return facts;
 }
 
 dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& o, const TrainState& state,
                                      const std::map<std::string, std::string>& flags, const dist::Job& job) {
   std::string facts;
-  for (const auto& [name, value] : dist::program_facts()) facts += dist::fact_line(name, value);
+  for (const auto& [name, value] : dist::program_facts(run_facts(o, flags))) facts += dist::fact_line(name, value);
   return {.name = setup.replica->name,
           .address = setup.replica->address,
           .token = setup.replica->token,
           .incarnation = setup.replica->incarnation,
-          .facts = facts + run_facts(o, flags),
+          .facts = facts,
           .replicas = dist::replica_count(o.step.mesh),
           .step = state.step,
           .state_view = state.state_view,

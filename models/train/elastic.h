@@ -2,6 +2,8 @@
 #pragma once
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "distributed/launch/job.h"
 #include "distributed/replica/replica_member.h"
@@ -10,8 +12,9 @@
 
 namespace weft::train {
 
-/// The flags and the data that decide on the result of a run: a line "name value" for each. `flags`: run_flags().
-std::string run_facts(const TrainOptions& options, const std::map<std::string, std::string>& flags);
+/// The flags and the data that decide on the result of a run, by name. `flags`: run_flags().
+std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& options,
+                                                           const std::map<std::string, std::string>& flags);
 
 /// The options of the replica setup.replica with `state`. `flags` are equal in all replicas.
 dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& options, const TrainState& state,

@@ -1,6 +1,8 @@
 #include "models/train/long_stage.h"
 
 #include <chrono>
+#include <csignal>
+#include <exception>
 #include <utility>
 
 #include "distributed/launch/processes.h"
@@ -13,21 +15,27 @@ namespace weft::train {
 
 LongStage::LongStage(std::string what, int64_t first, std::function<void(const std::string& line)> say) {
   if (!say && !dist::is_first()) return;
-  thread_ = std::thread([this, what = std::move(what), first, say = say ? std::move(say) : internal::warn] {
+  const auto work = [this, what = std::move(what), first, say = say ? std::move(say) : internal::warn] {
     const int64_t begin = internal::now_ns();
     weights::LineTimes times(begin, first);
     std::unique_lock<std::mutex> lock(mutex_);
     while (!over_) {
       const int64_t now = internal::now_ns();
       if (times.due(now)) {
-        lock.unlock();  // a full pipe must not keep the run from its next stage
         say(str_cat(what, ", for ", seconds_text(1e-9 * static_cast<double>(now - begin)), " so far"));
-        lock.lock();
         continue;
       }
       changed_.wait_for(lock, std::chrono::nanoseconds(times.next() - now));
     }
-  });
+  };
+  sigset_t all, before;  // signals are for the threads of the program
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread(work);
+  } catch (const std::exception&) {  // the system has no more threads: there are no lines
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LongStage::~LongStage() {

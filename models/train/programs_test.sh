@@ -289,8 +289,9 @@ for timeout in 0 -1 nan 1e+10; do
 done
 expect 2 "--timeout: got 'soon'; need a number" "${on[@]}" --mesh dp2 --timeout soon
 expect 2 "--timeout: got 5; need --mesh" "${on[@]}" --timeout 5
+expect 2 "--seq_len: got 1000000000; need at most the model's context of" "${on[@]}" --seq_len 1000000000
 expect 2 "--batch_size: got 1000000000; need at most " "${on[@]}" --batch_size 1000000000
-expect 2 "--set: got dim=65536,vocab=67108864; need a smaller model: its weights and the moments of the optimizer take " \
+expect 2 "$config with --set dim=65536,vocab=67108864; need a smaller model: its weights and the moments of the " \
   "${on[@]}" --set vocab=67108864,dim=65536
 "${on[@]}" --steps 1 --mesh dp2 --ranks threads --timeout 90.5 >t.txt 2>&1 || fail "--timeout 90.5: $(tail -1 t.txt)"
 expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather

@@ -182,7 +182,7 @@ TEST(Replay, RefusesOtherCheckpointsAndFlags) {
   const std::string path = journal(folder("refused_views"), three_two_three());
   const dist::Replay replay(path);
   const auto refused = [&](const dist::RunPosition& p) {
-    return testing::error_of([&] { replay.check(p, kRows, ""); });
+    return testing::error_of([&] { replay.check(p, kRows, {}); });
   };
   EXPECT_EQ(refused({}), "");
   EXPECT_EQ(refused({.step = 6, .samples = 32, .view = 2}), "");
@@ -191,18 +191,19 @@ TEST(Replay, RefusesOtherCheckpointsAndFlags) {
   testing::expect_has(refused({.step = 6, .samples = 36, .view = 2}),
                       "replay: the checkpoint of step 6 is at sample 36, and the views of");
   const std::string late = journal(folder("late_views"), {{7, 40, 6, {{"a", 1}}, ""}});
-  testing::expect_has(testing::error_of([&] { dist::Replay(late).check({}, kRows, ""); }),
+  testing::expect_has(testing::error_of([&] { dist::Replay(late).check({}, kRows, {}); }),
                       "begin at step 40, and this run at step 0; need a checkpoint of the elastic run");
   const std::string with_facts =
       journal(folder("views_with_facts"), {{1, 0, 0, {{"a", 1}}, "binary 7\n--lr 0.1\n--data a b\nthe data x 1\n"}});
-  const auto other = [&](const std::string& facts) {
+  const auto other = [&](const std::vector<std::pair<std::string, std::string>>& facts) {
     return testing::error_of([&] { dist::Replay(with_facts).check({}, kRows, facts); });
   };
-  EXPECT_EQ(other("--lr 0.1\n--data a b\nthe data x 1\n--new flag\n"), "");
-  testing::expect_has(other("--lr 0.2\n"),
+  EXPECT_EQ(other({{"--lr", "0.1"}, {"--data", "a b"}, {"the data", "x 1"}, {"--new", "flag"}}), "");
+  testing::expect_has(other({{"--lr", "0.2"}}),
                       "are of a run with --lr 0.1, and this run has --lr 0.2; give the flags and the data of that run");
-  testing::expect_has(other("--lr 0.1\n--data a\n"), "are of a run with --data a b, and this run has --data a;");
-  testing::expect_has(other("the data x 2\n"), "are of a run with the data x 1, and this run has the data x 2;");
+  testing::expect_has(other({{"--lr", "0.1"}, {"--data", "a"}}),
+                      "are of a run with --data a b, and this run has --data a;");
+  testing::expect_has(other({{"the data", "x 2"}}), "are of a run with the data x 1, and this run has the data x 2;");
   const auto settled = [&](const TrainOptions& options) {
     TrainOptions o = options;
     return testing::error_of([&] { settle(gpt::family(), o); });

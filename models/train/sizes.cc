@@ -13,7 +13,7 @@ namespace {
 
 // A process has tokens and targets of 4 bytes, in the batch of the loader and as arguments of the step.
 constexpr int64_t kBytesOfToken = 16;
-// A weight and the two moments of AdamW, in f32. Gradients and activations come to this.
+// A weight and the two moments of AdamW, in f32. Gradients and activations need more.
 constexpr int64_t kBytesOfWeight = 12;
 
 std::string text_of(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
@@ -42,15 +42,15 @@ void check_model_fits(const TrainOptions& o, const Setup& p, const nn::LanguageM
   const int64_t need = saturating_mul(weights, kBytesOfWeight);
   std::string set;
   for (const auto& [field, value] : o.set) set += str_cat(set.empty() ? "" : ",", field, "=", value);
-  check_flag(set.empty() ? source_flag(o) : "set", memory < 0 || need <= memory, set.empty() ? p.config_name : set,
+  check_flag(source_flag(o), memory < 0 || need <= memory,
+             str_cat(p.config_name, set.empty() ? "" : " with --set ", set),
              str_cat("a smaller model: its weights and the moments of the optimizer take ", text_of(need),
                      ", and this host has ", text_of(memory), " of memory"));
 }
 
-void settle_length(TrainOptions& o, const nn::LanguageModel& model) {
-  if (o.seq_len == 0) o.seq_len = std::min<int64_t>(model.context(), 256);
-  check_flag("seq_len", o.seq_len <= model.context(), std::to_string(o.seq_len),
-             str_cat("at most the model's context of ", model.context()));
+void check_length(const TrainOptions& o, int64_t context) {
+  check_flag("seq_len", o.seq_len <= context, std::to_string(o.seq_len),
+             str_cat("at most the model's context of ", context));
 }
 
 void check_vocabulary(const TrainOptions& o, const Setup& p, const nn::LanguageModel& model, int64_t need) {

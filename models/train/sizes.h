@@ -15,8 +15,8 @@ void check_batch_fits(const TrainOptions& options, int64_t length, int64_t memor
 int64_t memory_of_state(Device device);
 /// Throws UsageError if the weights and the moments of the optimizer do not fit in `memory` bytes; -1: unknown.
 void check_model_fits(const TrainOptions& options, const Setup& setup, const nn::LanguageModel& model, int64_t memory);
-/// Sets a seq_len of 0 to the model's context, at most 256. Throws UsageError if it is longer than the context.
-void settle_length(TrainOptions& options, const nn::LanguageModel& model);
+/// Throws UsageError if a sequence is longer than the context of the model, in tokens.
+void check_length(const TrainOptions& options, int64_t context);
 /// Throws UsageError if the model has fewer tokens than the tokenizer of a text, which has `need`.
 void check_vocabulary(const TrainOptions& options, const Setup& setup, const nn::LanguageModel& model, int64_t need);
 

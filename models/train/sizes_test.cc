@@ -39,7 +39,9 @@ TEST(MemoryNeed, OfAModel) {
   EXPECT_EQ(refusal(int64_t{1} << 50), "");
   EXPECT_EQ(refusal(-1), "");
   o.set = {{"dim", "65536"}, {"vocab", "1048576"}};
-  EXPECT_EQ(refusal(16'000'000'000).find("--set: got dim=65536,vocab=1048576; need a smaller model"), 0u);
+  EXPECT_EQ(
+      refusal(16'000'000'000).find("--config: got gpt2-xl with --set dim=65536,vocab=1048576; need a smaller model"),
+      0u);
 }
 
 }  // namespace

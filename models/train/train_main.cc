@@ -2,8 +2,6 @@
 #include <cstdio>
 #include <new>
 
-#include "distributed/launch/free_memory.h"
-#include "framework/base/units.h"
 #include "framework/dispatch/tf32.h"
 #include "models/train/trainer.h"
 
@@ -20,12 +18,10 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     }
     set_tf32(options.step.tf32);  // for ops outside of compiled steps
     const auto without_memory = [&](const char* text) {
-      const int64_t free = std::string_view(text).find("out of memory on cpu") == 0 ? dist::free_memory() : -1;
-      return Error(
-          Code::kResourceExhausted,
-          str_cat(text, free < 0 ? "" : str_cat("; this host has ", bytes_text(static_cast<double>(free)), " free"),
-                  "; a smaller --batch_size or --seq_len, a larger --microbatches, or a --memory_budget needs "
-                  "less memory"));
+      return Error(Code::kResourceExhausted,
+                   str_cat(text,
+                           "; a smaller --batch_size or --seq_len, a larger --microbatches, or a --memory_budget "
+                           "needs less memory"));
     };
     try {
       return train(family, options);

@@ -60,6 +60,9 @@ Fixed fixed_of(Options& o) {
     check_flag("mesh", mesh.size() == o.gpus, str_cat(o.mesh, ", ", mesh.size(), " ranks"),
                str_cat("a mesh of --gpus ranks, ", o.gpus));
   }
+  const bool has_replicas = o.replicas > 1 || (f.dimensions.contains("replica") && f.dimensions.at("replica") > 1);
+  check_flag("replica_gbit", o.replica_gbit == 0 || has_replicas, str_cat(o.replica_gbit),
+             "--replicas, or a --mesh with replica");
   const auto& schedules = dist::pipeline::schedule_names();
   check_flag("schedule", o.schedule.empty() || std::ranges::find(schedules, o.schedule) != schedules.end(), o.schedule,
              str_cat("one of ", schedules));

@@ -19,6 +19,9 @@ Value by_reciprocal(Match& m) {
   return m.emit(pointwise_op("mul"), {m['x'], m.constant(1 / c, t)});
 }
 
+// The sum's attributes say what it is for (kSumOfParts).
+Value difference(Match& m) { return m.emit(pointwise_op("sub"), {m['x'], m['y']}, m.node(0).attrs); }
+
 constexpr RewriteRule kRules[] = {
     {"sub(x, 0)", "x"},
     {"add(x, -0)", "x", Only::kFloats},
@@ -34,7 +37,7 @@ constexpr RewriteRule kRules[] = {
 
     {"neg(neg(x))", "x"},
     {"neg(sub(x, y))", "sub(y, x)", Only::kInts},
-    {"add(x, neg(y))", "sub(x, y)"},
+    {"add(x, neg(y))", "sub(x, y)", Only::kAny, difference},
     {"sub(x, neg(y))", "add(x, y)"},
     {"mul(neg(x), neg(y))", "mul(x, y)"},
     {"div(neg(x), neg(y))", "div(x, y)"},

@@ -227,7 +227,8 @@ class GroupTransition {
         });
     StateId latest{-1, -1};
     for (const ReplicaRecord* r : processes) latest = std::max(latest, {r->status.state_view, r->status.step});
-    if (s_.view.ended && latest < StateId{s_.view.after, s_.view.start}) {
+    // The view before the end may have made no step, so that its state names an earlier view.
+    if (s_.view.ended && latest.second < s_.view.start) {
       if (!in_time)
         refuse(processes, str_cat("the run has ended at step ", s_.view.start,
                                   ", and no replica has this state; need a "

@@ -19,8 +19,8 @@
 // A member gives a note with the sums of a step, and the ack gives all of them the largest one. A view that commits a
 // step has the largest note of its reports: a member in doubt takes it from there.
 //
-// A process whose end a launcher has reported stays dead, even if it sends a status: a step then costs one view. A
-// later incarnation of the replica takes its place.
+// A process whose end a launcher has reported stays dead, even if it sends a status, so that a death makes one view.
+// A later incarnation of the replica takes its place.
 //
 // A member that has committed the last step reports that it has finished, and waits: another member may be in doubt
 // about this step. The next view then ends the run. All processes that took part in the run end. A later process can

@@ -230,7 +230,7 @@ TEST(GroupService, IdentityFromTheEnvironment) {
   for (const char* bad : {"10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:95136", ":29600"}) {
     ::setenv("REPLICAS", bad, 1);
     expect_has(error_of([] { replica_identity(); }),
-               str_cat("replica: REPLICAS: got address '", bad, "'; need host:port, with a port from 1 to 65535"));
+               str_cat("replica, REPLICAS: got address '", bad, "'; need host:port, with a port from 1 to 65535"));
   }
   for (const char* name : {"REPLICA", "REPLICAS", "REPLICA_GROUP_ID", kIncarnationVariable}) ::unsetenv(name);
 }

@@ -256,6 +256,21 @@ TEST(Group, TheRunEndsWhenAMemberHasFinished) {
   EXPECT_FALSE(other.state.view.ended);
 }
 
+// View 2 only commits the last step, whose checkpoint names view 1.
+TEST(Group, ARunThatEndedInAViewWithoutStepsContinues) {
+  Group g = three();
+  for (const char* name : {"a", "b", "c"}) g.report(name, 9, true);
+  EXPECT_EQ(g.text(), "2 from 10: a b c");
+  for (const char* name : {"a", "b", "c"})
+    g.send(name, Stand::kReports, {.view = 2, .state_view = 2, .step = 10, .finished = true});
+  EXPECT_EQ(g.text(), "3 from 10: a b c");
+  EXPECT_TRUE(g.state.view.ended);
+  for (const char* name : {"a", "b", "c"}) g.send(name, Stand::kLeaves, {.view = 3});
+  for (const char* name : {"a", "b", "c"}) g.join(name, {.incarnation = 2, .state_view = 1, .step = 10});
+  EXPECT_EQ(g.text(), "4 from 10: a b c");
+  EXPECT_FALSE(g.state.view.ended);
+}
+
 TEST(Group, AViewThatCannotFollowEndsItsProcesses) {
   Group g = three();
   for (const char* name : {"a", "b"}) g.report(name, 3, true);

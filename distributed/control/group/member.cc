@@ -1,5 +1,7 @@
 #include "distributed/control/group/member.h"
 
+#include <algorithm>
+
 #include "framework/base/error.h"
 
 namespace weft::control {
@@ -169,7 +171,7 @@ ReplicaStatus status_of(const MemberState& m) {
   s.step = m.step;
   s.sums = m.sums;
   s.finished = m.finished;
-  if (s.stand == Stand::kReports) s.note = m.note;
+  if (s.stand == Stand::kReports) s.note = std::max(m.note, m.group_note);
   return s;
 }
 

@@ -34,7 +34,7 @@ std::optional<ReplicaIdentity> replica_identity() {
   const std::string name = own.empty() ? variable("REPLICA_GROUP_ID") : own;
   WEFT_CHECK(!name.empty(), "replica: REPLICAS is ", one_line(address, 100),
              ", and REPLICA is not set; need the name of this replica in REPLICA, such as a");
-  (void)parse_address(address, "replica: REPLICAS");
+  (void)parse_address(address, "replica, REPLICAS");
   const std::string incarnation = variable(kIncarnationVariable);
   ReplicaIdentity id{name, address, token()};
   if (incarnation.empty()) return id;

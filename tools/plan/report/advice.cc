@@ -8,7 +8,8 @@ namespace weft::planner {
 
 // Fully sharded data parallelism alone, beside the best plan.
 static std::string fsdp_alone(const Workload& s, const PricedCandidate& best) {
-  const Search alone = search_plans(s, {.dimensions = {{"fsdp", s.gpus}}}, 1);
+  const int replicas = best.candidate.replica;
+  const Search alone = search_plans(s, {.dimensions = {{"replica", replicas}, {"fsdp", s.gpus / replicas}}}, 1);
   if (alone.best.empty())
     return str_cat("fsdp alone ", alone.least_memory > 0 ? "does not fit" : "does not divide the batch");
   const PricedCandidate& plan = alone.best[0];
