@@ -158,7 +158,8 @@ std::optional<PartedValue::Own> ShardedCell::own_parts(const Cell& cell, double 
   for (std::vector<int> equal : copies()) {
     if (job) std::erase_if(equal, [&](int r) { return !job->is_on_this_host(r); });
     WEFT_CHECK_AS(kFailedPrecondition, !equal.empty(), "the ranks on the host of rank ", job ? job->first() : 0,
-                  " lack a part of '", cell.name, "'; need all parts on each host, as if dp alone spans the hosts");
+                  " lack a part of '", cell.name,
+                  "'; need all parts on each host, such as with dp alone between hosts");
     const int r = equal[static_cast<size_t>(share * static_cast<double>(equal.size()))];
     if (is_local(r)) own.parts.push_back({part_of(mesh, rest, place[r]), shards[r]->value});
   }

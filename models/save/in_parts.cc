@@ -61,12 +61,12 @@ struct SaveInParts::Files {
   std::vector<Value> values;
   io::Metadata metadata;
   int64_t max_file_bytes = INT64_MAX;
-  std::string memory;  // in the first process: the file that gets the bytes; empty: a new file
+  std::string memory;  // in the first process (of each host): the file that gets the bytes; empty: a new file
 
   // Since begin().
   std::optional<io::SafetensorsLayout> layout;
-  std::optional<PathInUse> in_use;              // in the first process
-  std::unique_ptr<io::SafetensorsFiles> files;  // in the first process
+  std::optional<PathInUse> in_use;              // in the first process (of each host)
+  std::unique_ptr<io::SafetensorsFiles> files;  // in the first process (of each host)
   std::vector<std::string> paths;
   std::vector<Tensor> held;             // until read() is called
   HostRead reads;                       // the same values on the host

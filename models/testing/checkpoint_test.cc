@@ -362,6 +362,12 @@ TEST(Checkpoint, OnlyCheckpointsAreReplacedAndRemoved) {
   EXPECT_EQ(io::list_folder(dir), (std::vector<std::string>{"step_1", "step_5", "step_7"}));
   EXPECT_EQ(train::latest_checkpoint(dir), dir + "/step_7");
   EXPECT_EQ(io::read_file(dir + "/step_5/state.json"), "a user's own notes");
+  std::filesystem::rename(dir + "/step_7", dir + "/step_8");
+  expect_has(error_of([&] {
+               train::save_checkpoint(dir, {.step = 8}, {{"w", w}}, {}, 1);
+             }),
+             dir + "/step_8 has the state of step 7; need the name step_7");
+  EXPECT_EQ(io::list_folder(dir), (std::vector<std::string>{"step_1", "step_5", "step_8"}));
 }
 
 }  // namespace

@@ -13,11 +13,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <regex>
 #include <thread>
 
 #include "framework/io/file.h"
 #include "framework/io/testing/faults.h"
-#include "models/gpt/model.h"
+#include "models/testing/tiny_family.h"
 #include "models/train/checkpoint.h"
 #include "models/train/trainer.h"
 
@@ -33,12 +35,7 @@ extern "C" ssize_t readlink(const char* path, char* to, size_t size) noexcept {
 namespace weft {
 namespace {
 
-const nn::ModelFamily& tiny_family() {
-  static const std::vector<std::pair<std::string, gpt::Config>> table = {
-      {"tiny", {.vocab = 64, .context = 16, .layers = 1, .heads = 2, .dim = 16, .ffn = 32, .dropout = 0.1}}};
-  static const nn::ModelFamily family = nn::make_family<gpt::Model>(table);
-  return family;
-}
+namespace fs = std::filesystem;
 
 constexpr const char* kHosts[] = {"A", "A", "B", "B"};  // by rank
 constexpr int kSteps = 300;
@@ -65,8 +62,9 @@ class MemoryHosts : public ::testing::Test {
     io::remove_all(root_);
   }
 
-  /// Starts the ranks of a job. Rank r writes to root_/NAME.r.
-  void start(const std::string& name, const std::string& mesh) {
+  /// Starts the ranks of a job. Rank r writes to root_/NAME.r. The job waits where rank 0 makes a file with a path that
+  /// begins with hold_.
+  void start(const std::string& name, const std::string& mesh, const std::string& memory_dir = "states") {
     const std::string port = free_port();
     const std::vector<std::string> args = {"memory_hosts_test",
                                            "train",
@@ -80,7 +78,7 @@ class MemoryHosts : public ::testing::Test {
                                            "--resume",
                                            "--checkpoint_every=1000",
                                            "--memory_every=5",
-                                           "--memory_dir=states",
+                                           "--memory_dir=" + memory_dir,
                                            str_cat("--steps=", kSteps),
                                            str_cat("--checkpoint_dir=", root_, "/", mesh, "-steps"),
                                            str_cat("--weft_cache=", ::testing::TempDir(), "/memory_kernels")};
@@ -98,6 +96,7 @@ class MemoryHosts : public ::testing::Test {
                                             {"JOB_ADDRESS", "127.0.0.1"},
                                             {"TEST_HOST", host.c_str()}})
         ::setenv(variable, value, 1);
+      if (rank == 0 && !hold_.empty()) ::setenv("TEST_HOLD", hold_.c_str(), 1);
       ::unsetenv("BUILD_WORKING_DIRECTORY");
       const int file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
       ::dup2(file, STDOUT_FILENO), ::dup2(file, STDERR_FILENO);
@@ -121,13 +120,15 @@ class MemoryHosts : public ::testing::Test {
   }
   std::string text(const std::string& name, int rank) { return io::read_file(str_cat(root_, "/", name, ".", rank)); }
   /// The step of the newest state in memory of a host; -1: there is none.
-  int64_t newest(const std::string& host) {
+  int64_t newest(const std::string& host) try {
     const std::string states = root_ + "/" + host + "/states";
     int64_t step = -1;
     if (!io::is_folder(states)) return step;
     for (const std::string& run : io::list_folder(states))
       step = std::max(step, train::newest_step(states + "/" + run));
     return step;
+  } catch (const Error&) {  // the run has removed them
+    return -1;
   }
   bool has_ended() {
     for (const pid_t pid : running_) {
@@ -138,7 +139,7 @@ class MemoryHosts : public ::testing::Test {
     return false;
   }
 
-  std::string root_;
+  std::string root_, hold_;
   std::vector<pid_t> running_;  // by rank
 };
 
@@ -151,24 +152,46 @@ TEST_F(MemoryHosts, ASecondHostHasACopy) {
   for (const char* host : {"A", "B"}) EXPECT_EQ(newest(host), -1) << "states are left";
   io::remove_all(steps);
 
+  hold_ = steps + "/step_";  // the last checkpoint
   start("killed", "dp2,fsdp2");
-  while (!has_ended() && (newest("A") < 10 || newest("B") < 10))
+  hold_.clear();
+  while (!has_ended() && (newest("A") < 5 || newest("B") < 5))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (const int rank : {0, 1}) ::kill(running_[static_cast<size_t>(rank)], SIGKILL);
   const std::vector<int> codes = wait();
   EXPECT_EQ(codes[0], -1) << text("killed", 0);
   EXPECT_NE(codes[2], 0);
-  io::remove_all(root_ + "/A/states");
   const int64_t kept = newest("B");
-  ASSERT_GE(kept, 10) << text("killed", 2);
+  ASSERT_GE(kept, 5) << text("killed", 2);
+  fs::copy(root_ + "/B/states", root_ + "/copy", fs::copy_options::recursive);
 
-  start("later", "dp2,fsdp2");
-  ASSERT_EQ(wait(), std::vector<int>(4)) << text("later", 0);
-  const std::string out = text("later", 0);
-  EXPECT_NE(out.find(str_cat("/step_", kept, " is copied from the host of rank 2\n")), out.npos) << out;
-  EXPECT_NE(out.find("resumed from states/weft-"), out.npos) << out;
-  EXPECT_TRUE(io::read_file(steps + last + "model.safetensors") == want);
-  EXPECT_TRUE(io::read_file(steps + last + "optimizer.safetensors") == moments);
+  for (const bool lost : {true, false}) {
+    SCOPED_TRACE(lost ? "the first host has no states" : "the first host has a newer state of another line of the run");
+    io::remove_all(root_ + "/A/states");
+    io::remove_all(root_ + "/B/states");
+    io::remove_all(steps);
+    fs::copy(root_ + "/copy", root_ + "/B/states", fs::copy_options::recursive);
+    if (!lost) {
+      fs::copy(root_ + "/copy", root_ + "/A/states", fs::copy_options::recursive);
+      const std::string run = str_cat(root_, "/A/states/", io::list_folder(root_ + "/A/states").at(0));
+      fs::rename(str_cat(run, "/step_", kept), str_cat(run, "/step_", kSteps - 1));
+      io::write_file_atomic(run + "/saved", "1 another checkpoint");
+    }
+    start("later", "dp2,fsdp2");
+    ASSERT_EQ(wait(), std::vector<int>(4)) << text("later", 0);
+    const std::string out = text("later", 0);
+    EXPECT_NE(out.find(str_cat("/step_", kept, " is copied from the host of rank 2\n")), out.npos) << out;
+    EXPECT_TRUE(std::regex_search(out, std::regex(str_cat("resumed from states/weft-.*/step_", kept, "\n")))) << out;
+    EXPECT_TRUE(io::read_file(steps + last + "model.safetensors") == want);
+    EXPECT_TRUE(io::read_file(steps + last + "optimizer.safetensors") == moments);
+  }
+}
+
+TEST_F(MemoryHosts, EachHostNeedsItsOwnFolder) {
+  start("shared", "dp2,fsdp2", root_ + "/states");
+  for (const int code : wait()) EXPECT_NE(code, 0);
+  const std::string out = text("shared", 0), error = "--memory_dir: the hosts of rank 2 and rank 0 share '";
+  EXPECT_NE(out.find(error + root_ + "/states/weft-"), out.npos) << out;
 }
 
 // A host with some of the shards cannot keep a state.
@@ -184,8 +207,11 @@ TEST_F(MemoryHosts, AHostNeedsAllShards) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  if (argc > 2 && std::string(argv[1]) == "train")
-    return weft::train::train_main(argc - 1, argv + 1, weft::tiny_family());
+  if (argc > 2 && std::string(argv[1]) == "train") {
+    if (const char* const hold = std::getenv("TEST_HOLD"))
+      weft::io::testing::set_fault(hold, 0, weft::io::testing::Fault::kHold);
+    return weft::train::train_main(argc - 1, argv + 1, weft::testing::tiny_family());
+  }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -115,6 +115,16 @@ bool is_written_here(const std::string& folder) {
   }
 }
 
+// Throws if a folder step_N has the state of another step, which is not to be replaced.
+void need_own_name(const std::string& path) {
+  if (!io::exists(path)) return;
+  try {
+    read_state(path);
+  } catch (const Error& e) {  // a damaged checkpoint is replaced
+    if (e.code() == Code::kFailedPrecondition) throw;
+  }
+}
+
 }  // namespace
 
 std::string lock_path(const std::string& dir) { return dir + "/.lock"; }
@@ -164,13 +174,14 @@ std::unique_ptr<AsyncSave> begin_checkpoint(const std::string& dir, const TrainS
   const int64_t most = memory ? INT64_MAX : int64_t{5} << 30;  // bytes of a file
   const std::string path = str_cat(dir, "/step_", state.step);
   using Folders = SaveInParts::Folders;
-  const auto folder = std::make_shared<std::optional<io::AtomicFolder>>();  // in the first process
+  const auto folder = std::make_shared<std::optional<io::AtomicFolder>>();  // in the first process (of each host)
   auto tensors = std::make_unique<SaveInParts>(
       "saving a checkpoint", path + " was not written: ", memory ? Folders::kEachHost : Folders::kOne);
   tensors->add("model.safetensors", model, {{"format", "pt"}}, most);
   tensors->add("optimizer.safetensors", optimizer, {}, most);
   const auto begin = [&] {
     need_checkpoint_or_nothing(path);
+    if (!memory) need_own_name(path);
     io::make_folders(dir);
     if (lock) lock->renew();
     io::remove_leftovers(dir);

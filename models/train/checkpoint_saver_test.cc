@@ -3,6 +3,8 @@
 #include "models/train/checkpoint_saver.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -297,6 +299,20 @@ TEST_F(Saver, StatesNeedFreeMemory) {
   EXPECT_TRUE(error.starts_with("--memory_every: this host has ")) << error;
   expect_has(error, "B of free memory; need 35.2 TB for two states of the run");
   ::unsetenv(dist::kMemoryVariable);
+}
+
+TEST_F(Saver, ThePartOfAStateThatAKilledRunLeftTakesNoRoom) {
+  setup_.memory = memory_folder(root_, dir_);
+  MemorySaver(setup_).begin(content(1));
+  const pid_t killed = ::fork();
+  if (killed == 0) {
+    new io::AtomicFolder(setup_.memory + "/step_2");
+    ::_exit(0);
+  }
+  ::waitpid(killed, nullptr, 0);
+  EXPECT_FALSE(io::list_folder(setup_.memory).empty());
+  MemorySaver(setup_).begin(content(1));
+  EXPECT_EQ(io::list_folder(setup_.memory), std::vector<std::string>());
 }
 
 TEST_F(Saver, AFolderOfStatesOnADiskIsNoted) {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -24,6 +25,7 @@
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "models/train/checkpoint.h"
+#include "models/train/job.h"
 
 namespace weft::train {
 namespace {
@@ -57,15 +59,28 @@ bool knows_checkpoint(const std::string& folder, const std::string& dir, int64_t
   return io::exists(path) && io::read_file(path, int64_t{1} << 16) == saved_text(dir, saved);
 }
 
+// The step of the newest checkpoint on disk, as the first process sees it: another host may see an old list of a shared
+// folder. A collective.
+int64_t newest_of_first(const std::string& dir) {
+  int64_t newest = -1;
+  internal::on_first_process("looking for checkpoints", [&] { newest = newest_step(dir); });
+  return std::stoll(value_of_first(str_cat(newest)));
+}
+
 // Makes the folder of a run. It needs room for two states, which have `bytes` together; states that are there will be
-// replaced.
+// replaced. The parts of a state that a killed process left are removed first, because they take room.
 void make_folder(const std::string& folder, int64_t bytes) {
+  const auto check = [&](bool made) {
+    if (!made)
+      internal::fail(Code::kFailedPrecondition,
+                     str_cat("--memory_dir: cannot make '", folder, "': ", io::errno_text(errno)));
+  };
   io::make_folders(io::folder_of(folder));
-  struct statvfs room {};
-  if ((::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) || ::statvfs(folder.c_str(), &room) != 0)
-    internal::fail(Code::kFailedPrecondition,
-                   str_cat("--memory_dir: cannot make '", folder, "': ", io::errno_text(errno)));
+  check(::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST);
   need_own(folder);  // another user may have made it since memory_folder()
+  io::remove_leftovers(folder);
+  struct statvfs room {};
+  check(::statvfs(folder.c_str(), &room) == 0);
   if (is_held(folder)) {
     const int64_t free = dist::free_memory(), need = bytes - dist::HeldMemory::bytes(held_folder());
     WEFT_CHECK_AS(kResourceExhausted, free < 0 || free >= need, "--memory_every: this host has ",
@@ -80,6 +95,31 @@ void make_folder(const std::string& folder, int64_t bytes) {
   const double need = static_cast<double>(bytes / 2 * std::max<int64_t>(0, 2 - count_checkpoints(folder)));
   WEFT_CHECK_AS(kResourceExhausted, free >= need, "--memory_dir: ", folder, " has room for ", bytes_text(free),
                 "; need ", bytes_text(need), " for two states of the run");
+}
+
+// Throws in all processes if hosts share the folder: one would replace the states of another. A collective.
+void check_own_memory(const std::string& folder) {
+  dist::Processes* const job = dist::Processes::current();
+  if (!job || job->on_one_host()) return;
+  const std::string what = "looking for --memory_dir";
+  std::optional<io::AtomicFile> made;  // never committed, so its destructor removes it
+  const auto make = [&] {
+    if (!job->is_first_on_host()) return std::string();
+    // No file system has a cached answer for a random name.
+    std::random_device random;
+    made.emplace(str_cat(folder, "/.seen-", io::hex64(uint64_t{random()} << 32 | random())));
+    return made->temporary();
+  };
+  const std::vector<std::string> paths = job->on_all(what, make);
+  job->on_all(what, [&] {
+    for (size_t p = 0; p < paths.size(); ++p) {
+      const int rank = static_cast<int>(p) * job->count();
+      WEFT_CHECK_AS(kFailedPrecondition, paths[p].empty() || job->is_on_this_host(rank) || !io::exists(paths[p]),
+                    "--memory_dir: the hosts of rank ", rank, " and rank ", job->first(), " share '", folder,
+                    "'; need a folder in memory of each host");
+    }
+    return std::string();
+  });
 }
 
 // Makes room for the next state: removes all states but the newest. Returns the files in memory that get the tensors of
@@ -116,12 +156,13 @@ void MemorySaver::begin(const CheckpointSaver::Content& c) {
   internal::on_each_host("preparing the memory of states", [&] {
     make_folder(setup_.memory, host_bytes_);
     while (newest_step(setup_.memory) > save_.step) io::remove_folder_at_once(latest_checkpoint(setup_.memory));
-    saved_ = newest_step(setup_.dir);
   });
+  check_own_memory(setup_.memory);
+  saved_ = newest_of_first(setup_.dir);
 }
 
 bool MemorySaver::due(int64_t step) {
-  if (setup_.memory.empty() || save_.save) return false;
+  if (setup_.memory.empty() || save_.save || cannot_keep_) return false;
   if (setup_.memory_every > 0) return step - save_.step >= setup_.memory_every;
   const double now = now_seconds();
   if (since_ < 0) since_ = now;
@@ -165,6 +206,7 @@ void MemorySaver::end() {
 
 void MemorySaver::go_on(const std::function<void()>& work) {
   if (const std::optional<Error> error = save_.go_on(work)) {
+    cannot_keep_ = error->code() == Code::kFailedPrecondition;
     if (dist::is_first() && !std::exchange(warned_, true))
       internal::warn(str_cat("step ", save_.step, " is not kept in memory: ", error->what(), "; training goes on"));
   } else if (const std::unique_ptr<AsyncSave> save = save_.take_complete()) {
@@ -173,14 +215,14 @@ void MemorySaver::go_on(const std::function<void()>& work) {
   }
 }
 
-// The step of the newest state in memory, if a run resumes from it; else -1.
-static int64_t step_in_memory(const std::string& dir, const std::string& memory) {
-  const int64_t saved = newest_step(dir), kept = memory.empty() ? -1 : newest_step(memory);
+// The step of the newest state in memory, if a run resumes from it; else -1. `saved`: of the newest checkpoint on disk.
+static int64_t step_in_memory(const std::string& dir, const std::string& memory, int64_t saved) {
+  const int64_t kept = memory.empty() ? -1 : newest_step(memory);
   return kept >= std::max<int64_t>(0, saved) && knows_checkpoint(memory, dir, saved) ? kept : -1;
 }
 
 std::string newest_state(const std::string& dir, const std::string& memory) {
-  return latest_checkpoint(step_in_memory(dir, memory) >= 0 ? memory : dir);
+  return latest_checkpoint(step_in_memory(dir, memory, newest_step(dir)) >= 0 ? memory : dir);
 }
 
 namespace {
@@ -216,7 +258,7 @@ struct StateFiles {
   }
 };
 
-// The first error of this process, which waits for the collectives of all.
+// Keeps the first error of this process until all collectives are complete.
 class DelayedError {
  public:
   /// Calls fn if `mine`, and if there is no error yet.
@@ -243,20 +285,30 @@ void share_newest_state(const std::string& dir, const std::string& memory) {
   const std::string what = "sharing the newest state in memory";
   dist::Processes* const job = dist::Processes::current();
   if (!job || memory.empty() || job->on_one_host()) return;
+  const int64_t saved = newest_of_first(dir);
   std::vector<int64_t> steps;  // by process
-  for (const std::string& step : job->on_all(what, [&] { return str_cat(step_in_memory(dir, memory)); }))
+  for (const std::string& step : job->on_all(what, [&] { return str_cat(step_in_memory(dir, memory, saved)); }))
     steps.push_back(std::stoll(step));
   const auto newest = std::max_element(steps.begin(), steps.end());
   if (*newest < 0 || std::ranges::count(steps, *newest) == std::ssize(steps)) return;
   const auto donor = static_cast<int>(newest - steps.begin());
-  const bool gives = job->process() == donor,
-             takes = job->is_first_on_host() && steps[static_cast<size_t>(job->process())] < *newest;
+  const int64_t own = steps[static_cast<size_t>(job->process())];
+  const bool gives = job->process() == donor, takes = job->is_first_on_host() && own < *newest;
   const std::string path = str_cat(memory, "/step_", *newest);
   const auto list = [&] { return gives ? StateFiles::in(path).text() : ""; };
   const StateFiles state = StateFiles::of(job->on_all(what, list)[static_cast<size_t>(donor)]);
   DelayedError work;
   std::optional<io::AtomicFolder> folder;
+  const auto agree = [&] {
+    job->on_all(what, [&] {
+      work.fail();
+      return std::string();
+    });
+  };
   work(takes, [&] {
+    // States that do not follow from the checkpoint would seem to, beside the copy. One older state may stay.
+    while (own < 0 && newest_step(memory) >= 0) io::remove_folder_at_once(latest_checkpoint(memory));
+    remove_old_checkpoints(memory, /*newest=*/-1, 1);
     make_folder(memory, 2 * state.bytes());
     folder.emplace(path);
   });
@@ -277,14 +329,12 @@ void share_newest_state(const std::string& dir, const std::string& memory) {
     }
     work(takes, [&] { to->commit(); });
   }
+  agree();  // a state with a part that could not be read must not get its name
   work(takes, [&] {
     folder->commit();
-    io::write_file_atomic(saved_path(memory), saved_text(dir, newest_step(dir)));
+    io::write_file_atomic(saved_path(memory), saved_text(dir, saved));
   });
-  job->on_all(what, [&] {
-    work.fail();
-    return std::string();
-  });
+  agree();
   if (dist::is_first())
     std::printf("state %s is copied from the host of rank %d\n", path.c_str(), donor * job->count());
 }

@@ -43,7 +43,8 @@ class MemorySaver {
   double since_ = -1;      // when it began
   double interval_ = 0.5;  // auto: seconds between states
   int64_t host_bytes_ = 0;
-  int64_t saved_ = -1;  // first process: the newest checkpoint on disk at the start
+  int64_t saved_ = -1;        // the newest checkpoint on disk at the start, as the first process sees it
+  bool cannot_keep_ = false;  // an error that the next state would have too
   bool warned_ = false;
 };
 

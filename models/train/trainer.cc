@@ -591,8 +591,8 @@ int train(const nn::ModelFamily& family, const TrainOptions& options) {
       throw;
     }
   };
-  if (o.resume) reported([&] { share_newest_state(setup.dir, setup.memory); });
   for (;;) {
+    if (o.resume) reported([&] { share_newest_state(setup.dir, setup.memory); });
     const auto trainer = reported([&] { return std::make_unique<Trainer>(family, options, *job); });
     if (reported([&] { return trainer->lock(); })) return reported([&] { return trainer->run(); });
   }
