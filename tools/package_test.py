@@ -167,7 +167,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.errors_of("g++", "weft.h", "-std=c++2b", text=several), [])
 
     def test_spellings_that_do_not_compile(self):
-        """Each of them in everyday.txt gets one error: a static assertion that says what to write."""
+        """Each of them in everyday.txt gets one error: a static assertion that names the spelling to write."""
         operands, _, missing = cases.read()
         compiled = self.work / "compiled"
         compiled.mkdir()

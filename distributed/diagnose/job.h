@@ -27,7 +27,7 @@ struct RankTrace {
   int code = 0;
   std::vector<std::string> communicators;
   std::vector<uint64_t> started;  // communicator -> number of collectives of all its ranks, including lost records
-  flight::ViewPlace view;         // of its replica
+  flight::ViewPlace view;         // the place of its replica
   uint64_t sums = 0;              // collectives over kReplicaAxis that the rank has started in this view
   std::vector<flight::Record> records;  // in order, without gaps
   uint64_t lost = 0;                    // number of older records that were overwritten

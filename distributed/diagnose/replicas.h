@@ -10,9 +10,9 @@
 namespace weft::dist::diagnose {
 
 struct ReplicaDiagnosis {
-  std::string name;  // of the replica; without one, of its folder
+  std::string name;  // the replica's name; without one, its folder's
   int64_t view = 0;  // its latest view; 0: it had none
-  Diagnosis job;     // of its own ranks
+  Diagnosis job;     // the diagnosis of its own ranks
 };
 
 struct ReplicasDiagnosis {

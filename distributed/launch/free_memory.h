@@ -1,4 +1,4 @@
-// The memory that a host has for this process, and what is left of it.
+// The memory that a host has for this process, and the part of it that is free.
 #pragma once
 #include <cstdint>
 #include <string>

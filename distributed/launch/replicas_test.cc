@@ -175,7 +175,7 @@ class Replicas {
 
   std::vector<std::unique_ptr<Training>> trainings;
   std::shared_ptr<ReplicaGroup> view;
-  std::vector<std::vector<Tensor>> results;  // of the last step, by member
+  std::vector<std::vector<Tensor>> results;  // the last step's results; index: member
 
  private:
   const Setting s_;

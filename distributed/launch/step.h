@@ -52,7 +52,7 @@ class MeshStep final : public internal::PartitionedStep {
   const bool verify_;
   MeshPartition plan_;                                  // lists the collectives of the compiled graphs
   LiveReplicas* const replicas_;                        // null: all ranks of the mesh belong to the job
-  const std::vector<MeshPartition::RankPlace> places_;  // of the ranks of the job
+  const std::vector<MeshPartition::RankPlace> places_;  // index: rank of the job
   std::vector<internal::PreparedGraph> planned_;  // index: shape class; with pp: shape class and rank of the pipeline
   std::unique_ptr<Ranks> ranks_;
   bool checked_ = false;  // whether the arguments of the first call were checked

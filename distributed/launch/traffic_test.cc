@@ -208,7 +208,7 @@ Table data_parallel(const Traffic& gradients, const Traffic& forward, const Traf
   return t;
 }
 
-// Parameters are gathered once in forward, those that backward reads once more. Gradients are scattered once, and the
+// Parameters are gathered once in forward, and once more if backward reads them. Gradients are scattered once, and the
 // squares of their norm are summed.
 Table sharded(const Traffic& parameters, const Traffic& again, const Traffic& forward = {1, 8},
               const Traffic& backward = {}) {
@@ -248,7 +248,7 @@ std::vector<Case> cases() {
        sharded({10, conv + affine + dense}, {2, matrices}, {4 + 2, statistics + 16}, {4, statistics})},
       {"group norm", "dp2", group_norm_net, data_parallel({10, conv + affine + dense}, {2, 16})},
       {"instance norm", "dp2", instance_norm_net, instance_norm},
-      // With a large batch, gradients are summed from position to position; otherwise they are one product.
+      // A large batch sums gradients from position to position; a small one has one product.
       {"LSTM, large batch", "dp2", net<RecurrentNet<nn::LSTM>>(3), data_parallel({6, recurrent(4, 3)}, {1, 8})},
       {"LSTM, large batch", "fsdp2", net<RecurrentNet<nn::LSTM>>(3),
        sharded({6, recurrent(4, 3)}, {2, recurrent_again(4, 3)})},

@@ -134,7 +134,7 @@ class Rank final : public RankContext {
 
  private:
   Transport& all_;
-  std::map<std::pair<std::string, int>, std::map<std::string, Ref<Communicator>>> mine_;  // by places and axes
+  std::map<std::pair<std::string, int>, std::map<std::string, Ref<Communicator>>> mine_;  // key: places, then axes
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ struct RandomRun {
   explicit RandomRun(std::mt19937_64& random) {
     const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
     const int64_t count = 1 + below(12);
-    std::vector<int64_t> ends{0};  // by view number: the step after its last one
+    std::vector<int64_t> ends{0};  // index: view; the step after its last one
     int64_t incarnation = 1;
     for (int64_t number = 1; number <= count; ++number) {
       ReplicaView v{.number = number};
@@ -54,7 +54,7 @@ TEST(DataPart, EachPositionIsInOneCommittedStep) {
     cancelled += history.size() < r.views.size();
     ASSERT_EQ(history[0].start, 0);
     constexpr int64_t kRows = 3;
-    std::vector<int> taken;  // by sample
+    std::vector<int> taken;  // index: sample
     for (int64_t step = 0; step < r.steps; ++step) {
       const int64_t live = part_at(history, step, 0).live;
       for (int64_t place = 0; place < live; ++place) {

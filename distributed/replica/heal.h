@@ -21,12 +21,12 @@ struct StatePart {
   std::string name;    // name of the cell
   std::string layout;  // type of the cell and its placement on the mesh of one replica
   TensorType type;     // type of the shard
-  Tensor value = {};   // of a donor: row-major, on the CPU
+  Tensor value = {};   // a donor's value, row-major, on the CPU
 };
 
 /// The state that a joiner has got.
 struct HealedState {
-  std::vector<Tensor> values;  // by part
+  std::vector<Tensor> values;  // index: part
   std::string record;          // the donors' record
 };
 

@@ -249,7 +249,7 @@ struct ReplicaMember::Impl {
   bool settled = false;            // the processes of the replica know that form() has failed
   std::atomic<int64_t> closed{0};  // the latest view that the leader has closed
   std::atomic<bool> stopping{false};
-  std::unique_ptr<GroupClient> client;  // of the leader
+  std::unique_ptr<GroupClient> client;  // the leader's connection
   std::thread closer;                   // if the replica has several processes
 };
 

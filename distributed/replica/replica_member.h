@@ -24,17 +24,17 @@ namespace weft::dist {
 class Processes;
 
 struct ReplicaOptions {
-  std::string name;     // of the replica, unique in its group
+  std::string name;     // the replica's name, unique in its group
   std::string address;  // address of the service of replicas, "host:port"
   std::string token;
   int64_t incarnation = 0;         // rises with each start of the replica; 0: from the clock of this host
   std::string facts = {};          // values that are equal in all replicas: a line "name value" for each
-  int64_t replicas = 0;            // of the mesh, which the service must have; 0: not compared
+  int64_t replicas = 0;            // the mesh's number, which the service must have; 0: not compared
   int64_t step = 0;                // the first step that the state has not committed
   int64_t state_view = 0;          // ReplicaMember::state_view() when the checkpoint was written; 0: the state is new
   int ranks = 1;                   // ranks of this process, if the replica has no job
   Processes* job = nullptr;        // the processes of the replica; null: this process alone
-  Store* store = nullptr;          // of the job, if it has several processes
+  Store* store = nullptr;          // the job's store, if it has several processes
   std::string transport = "auto";  // between the replicas: see ViewGroupsOptions
   /// Timeout of waits for a view, for the service, and for other replicas in next_view().
   std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);

@@ -39,7 +39,7 @@ struct ReplicaStepOptions {
   /// All cells that the step reads or writes: weights, optimiser, random generator. A replica that comes back takes
   /// their values from the others.
   std::vector<std::pair<std::string, CellHandle>> cells;
-  RunPosition position = {};       // of the checkpoint from which this process starts
+  RunPosition position = {};       // the position of the checkpoint from which this process starts
   std::string journal = "";        // file of the service's views: this process makes their run again, to the bit
   std::string transport = "auto";  // between replicas: "shared", "gloo" or "auto"
 };

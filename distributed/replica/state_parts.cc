@@ -79,7 +79,7 @@ class CellParts {
   }
 
   const NamedCells cells_;
-  std::vector<Ref<ShardedCell>> shards_;  // by cell; null: whole
+  std::vector<Ref<ShardedCell>> shards_;  // index: cell; null: whole
 };
 
 }  // namespace

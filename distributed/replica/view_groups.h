@@ -65,13 +65,13 @@ class ViewGroups {
   const ViewGroupsOptions options_;
   mutable std::mutex mutex_;
   int64_t view_ = 0, closed_ = 0;
-  std::string cause_;                         // of `closed_`
+  std::string cause_;                         // why `closed_` is set
   bool is_forming_ = false;                   // the groups are not complete
-  std::vector<control::ViewMember> members_;  // of the latest view
+  std::vector<control::ViewMember> members_;  // the latest view's members
   std::shared_ptr<ProcessWorld> world_;       // null: none
   int64_t world_view_ = 0;                    // the view for which the world was made
   int world_place_ = 0;                       // the place of this replica in this view
-  std::vector<Ref<Communicator>> groups_;     // by local rank; last: the leaders, in process 0
+  std::vector<Ref<Communicator>> groups_;     // index: local rank; last: the leaders, in process 0
   int worlds_ = 0;
 };
 

@@ -52,7 +52,7 @@ void fail(int error, std::string_view what, const std::string& path) {
   weft::internal::fail(code, str_cat("cannot ", what, " '", path, "': ", errno_text(error)));
 }
 
-// Lets this process open as many files as it may: systems often begin with a lower limit.
+// Raises the limit of open files to the highest one that this process may have. Systems often begin with a lower one.
 static void raise_limit_of_files() {
   struct rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -307,7 +307,7 @@ TEST_P(ElasticOfThree, EachComesBack) {
   for (const char* name : {"a", "b", "c"}) start_replica(name);
   for (const char* name : {"a", "b", "c"}) {
     int64_t at = 0;
-    const auto further = [&] { return steps_made() > at + 60; };  // with a checkpoint
+    const auto further = [&] { return steps_made() > at + 60; };  // a checkpoint is among these steps
     ASSERT_NO_FATAL_FAILURE(wait_for("view of all", [&] { return at = steps_made(), members() == 3; }));
     ASSERT_NO_FATAL_FAILURE(wait_for("steps of all", further));
     ::kill(running_[name], SIGKILL);

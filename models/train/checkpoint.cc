@@ -261,7 +261,7 @@ TrainState read_state(const std::string& folder) {
 
 std::string record_of(const TrainState& state) {
   TrainState own = state;
-  own.tensors.clear();  // of the checkpoint from which this replica has resumed; others have not
+  own.tensors.clear();  // they name the checkpoint from which this replica has resumed
   return io::write_json(io::json_of(own));
 }
 

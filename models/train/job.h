@@ -15,7 +15,7 @@ namespace weft::train {
 std::unique_ptr<dist::Job> make_job(const TrainOptions& settled, const std::string& dir);
 
 /// If this process starts the replicas of the settled run on this host, runs their service and returns their exit code
-/// (dist::start_replicas). Returns nothing in all other processes, and in those of the replicas.
+/// (dist::start_replicas). Returns nothing in all other processes, and in the processes of the replicas.
 std::optional<int> run_replicas(const TrainOptions& settled, const Setup& setup);
 
 /// Measures and keeps the rates that --metrics needs, if this process will start the ranks and no quiet run kept them.

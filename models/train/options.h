@@ -101,7 +101,7 @@ struct Setup {
   std::string resumed;                              // the checkpoint to resume from; empty: none
   std::shared_ptr<const dist::Replay> replay;       // null: none
   std::optional<control::ReplicaIdentity> replica;  // this run is a replica of a group; null: it is not
-  int64_t rows = 0;                                 // of the batch, of each replica with `replay` or `replica`
+  int64_t rows = 0;                                 // rows of the batch; with `replay` or `replica`, of one replica
   bool on_text = true;
   uint64_t saved_hash = 0;                      // hash of the plan in options.plan; 0: none
   int64_t profile_first = 0, profile_last = 0;  // from 1; 0: none

@@ -32,11 +32,11 @@ class StepFiles {
   const Setup& setup_;
   bool is_open_ = false;
   std::optional<StepMetrics> latest_;
-  std::optional<double> latest_eval_;  // of this step
+  std::optional<double> latest_eval_;  // the loss after this step
   std::optional<MetricsFile> metrics_;
   std::optional<EventFile> events_;
   const double flops_per_token_;
-  double rate_ = 0;  // of products of the device, in FLOP/s; 0: unknown
+  double rate_ = 0;  // the device's rate of products, in FLOP/s; 0: unknown
 };
 
 }  // namespace weft::train

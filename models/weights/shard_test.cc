@@ -29,7 +29,7 @@ class Counted final : public WeightSource {
     return values_.data() + begin;
   }
   void release(std::string_view) const override {}
-  mutable std::atomic<int64_t> elements{0}, most{0};  // of all reads, and of the largest one
+  mutable std::atomic<int64_t> elements{0}, most{0};  // elements of all reads, and of the largest one
 
  private:
   const std::string path_ = "file";

@@ -3,7 +3,7 @@
 
 TRAIN is //models/gpt:train or another family's. `train --restarts` starts all replicas on this host. With --launch,
 which is //tools:launch, this program starts the service and each replica, and also kills the service and stops ranks.
-Of three kills, one comes while a replica comes back. Checkpoints and metrics must be equal to those of --replay, and no
+One of three kills comes while a replica comes back. Checkpoints and metrics must equal the files of --replay, and no
 committed step of a replica that lives may be lost. Prints the times that the kills cost. Keeps its new --folder."""
 import argparse
 import collections
@@ -31,7 +31,7 @@ def rows_of(path, most=1 << 40):
 
 
 def members(view, healed=True):
-    """The incarnations of a view; without `healed`, those that have the state at its start."""
+    """The incarnations of a view; without `healed`, only members that have the state at its start."""
     return {(m["name"], m["incarnation"]) for m in view["members"] if healed or not m.get("heals")}
 
 

@@ -19,7 +19,7 @@ Value by_reciprocal(Match& m) {
   return m.emit(pointwise_op("mul"), {m['x'], m.constant(1 / c, t)});
 }
 
-// The sum's attributes say what it is for (kSumOfParts).
+// The difference keeps the attributes of the sum, such as kSumOfParts.
 Value difference(Match& m) { return m.emit(pointwise_op("sub"), {m['x'], m['y']}, m.node(0).attrs); }
 
 constexpr RewriteRule kRules[] = {

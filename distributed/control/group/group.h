@@ -112,7 +112,7 @@ struct GroupState {
   GroupConfig config;
   ReplicaView view = {};                               // the journal keeps it; a restart loses the rest
   std::map<std::string, ReplicaRecord> replicas = {};  // all members of the view, and others, by name
-  std::map<std::string, EndedReplica> ended = {};      // by name, at most kReplicas
+  std::map<std::string, EndedReplica> ended = {};      // key: name; at most kReplicas
   int64_t now_ms = 0;
   int64_t gather_from_ms = -1;  // when the time to gather (gather_ms) began; -1: it does not run
 };

@@ -129,7 +129,7 @@ class GroupLogic final : public ServiceLogic {
 
   LogicOutcome out_;
   int64_t cards_view_ = 0;
-  std::vector<Cards> cards_;  // by place in this view
+  std::vector<Cards> cards_;  // index: place in this view
   size_t rounds_ = 0;         // rounds with the values of all members
   size_t card_bytes_ = 0;
 };

@@ -56,8 +56,8 @@ struct Replicas {
       if (m.stage == MemberStage::kHealing) c->apply(Kind::kHealed, number);
     }
   }
-  /// All members commit a step, with the stop bit of the service. With this bit the view ends: a member whose ack is
-  /// later than the report of another member commits by the next view.
+  /// All members commit a step, with the stop bit of the service. A step with this bit ends the view, so a member whose
+  /// ack is later than the report of another member commits by the next view.
   void commit(int64_t view) {
     bool stop = false;
     for (auto& c : clients) {

@@ -30,14 +30,14 @@ struct MemberState {
   std::string name;
   int64_t incarnation = 1;  // rises with each start of the replica; before `accepted`, a later one may replace it
   std::string facts;
-  int64_t replicas = 0;    // of its mesh; 0: not compared with the service's number
+  int64_t replicas = 0;    // its mesh's number; 0: not compared with the service's
   int64_t step = 0;        // the first step that is not committed; at first the step of the checkpoint
   int64_t state_view = 0;  // the view of the state, which a checkpoint stores; 0: the state is new
   ReplicaView view = {};
   MemberStage stage = MemberStage::kJoining;
   bool sums = false;       // it has all sums of the step
   bool stop = false;       // the stop bit for the next ack
-  int64_t note = 0;        // of the step, if it has its sums; else group_note
+  int64_t note = 0;        // the step's note, if it has its sums; else group_note
   int64_t group_note = 0;  // the largest note of the members in the latest step that this process has committed
   bool leaves = false;
   bool finished = false;     // the last step is committed: it waits for the end of the run

@@ -60,7 +60,7 @@ TEST(GroupSimulate, DrillWithoutFailures) {
   EXPECT_EQ(run.progress[2].second, run.parts);
 }
 
-// Each death costs at most one step, and the stall is that of the shipped protocol: messages and groups, and with a
+// Each death costs at most one step. The shipped protocol stalls for messages and groups, and with a
 // closed connection or a stopped process the time until the service counts the process as gone.
 TEST(GroupSimulate, DrillFaults) {
   using Fault = Drill::Fault;
