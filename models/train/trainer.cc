@@ -88,7 +88,6 @@ class Trainer {
     model_->to(setup_.device);
     if (setup_.dtype != kFloat32) model_->set_compute_dtype(setup_.dtype);
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
-    check_length(options_, model_->context());
     tokenizer_ = text::open_or_bytes(setup_.tokenizer, setup_.pre);
     tokenizer_files_ = text::tokenizer_files(setup_.tokenizer, setup_.pre);
     check_vocabulary(options_, setup_, *model_, tokenizer_->vocab_size());
