@@ -540,7 +540,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   check_flag("verify_numerics", !o.step.verify_numerics || o.step.enabled, "--compile=false",
              "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
-  check_length(o, std::stoll(p.config.at("context")));
+  if (const auto at = p.config.find("context"); at != p.config.end()) check_length(o, std::stoll(at->second));
   check_batch_fits(o, length_of(p, o), dist::host_memory());
   settle_mesh(p, o);
   settle_replay(p, o);
