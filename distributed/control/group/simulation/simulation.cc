@@ -295,11 +295,14 @@ class GroupSimulation {
     if (is_reported)
       at(now_ + drawn(s_.death_report),
          [this, status = status_of(r.m)] { service_event({.kind = GroupEvent::Kind::kDeath, .status = status}); });
-    again(r);
-    if (!lives_on) return end(i);
+    const auto ends = [this, i] {  // the launcher waits for the end before it starts the next process
+      end(i);
+      again(*replicas_[i]);
+    };
+    if (!lives_on) return ends();
     r.lives_on = true;
     run_.counts.lived_on++;
-    at(now_ + below(1000), [this, i] { end(i); });
+    at(now_ + below(1000), ends);
   }
 
   /// The launcher starts a new process of a replica.
