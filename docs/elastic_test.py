@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The program of docs/elastic.md: each cpp block of the page is in models/examples/elastic.cc, with any indentation.
-Two replicas of the program train; one is killed, the other one goes on, and the killed one comes back. One process
-makes their run again from the journal, with equal checkpoints."""
+Two replicas of the program train. The test kills one of them, the other one continues, and the killed one comes back.
+One process makes their run again from the journal, with equal checkpoints."""
 import os
 import pathlib
 import re
@@ -105,7 +105,7 @@ class ElasticTest(unittest.TestCase):
             self.assertTrue(run == again, file)
 
     def check_diagnosis(self, b):
-        """The records name a stopped replica. The other one waits for it, and then goes on without it."""
+        """The records name a stopped replica. The other one waits for it, and then continues without it."""
         b.send_signal(signal.SIGSTOP)
         records = [str(self.folder / "flight" / name) for name in "ab"]
 

@@ -4,9 +4,9 @@
 // A process with LiveReplicas belongs to one replica: its job has the ranks of the mesh without `replica`. Rank r of
 // the replica at place p is rank p * S + r of the mesh replica_m,inner, where S is the size of `inner`. A step on this
 // mesh runs the part of this replica. Only sums over `replica`, and then the vote, leave the replica:
-//   sums  A sum that fails leaves its operand as its result, marks the step of its rank, and calls close(). Later sums
-//         of this step on this rank start nothing. The ranks compute on. An op that throws counts as a failed sum, once
-//         for a rank with all sums: it may have got values of a failed sum from another rank.
+//   sums  A sum that fails leaves its operand as its result, marks the step of its rank, and calls close(). This rank
+//         starts no later sum of this step, and continues to compute. An op that throws counts as a failed sum, because
+//         it may have got values of a failed sum from another rank. A rank with all sums counts it once.
 //   vote  At the commit point all ranks of the replica agree on whether each of them has all sums. Rank 0 calls vote(),
 //         and all ranks get its result. No rank has written a cell before, and each holds its sums. So a step in doubt
 //         stays in the ranks that wait for vote(), which may last until the next view decides on it.

@@ -26,9 +26,9 @@ class ReplicaRank {
   Communicator& sums() { return *sums_; }
   /// The communicator of all ranks of the replica, `world`, whose barriers are votes.
   Ref<Communicator> votes(Ref<Communicator> world);
-  /// In the handler of an exception of an op before the vote: whether the rank goes on to the vote, with its
-  /// collectives alone, and the step is not committed. The op may have got values of a sum that has failed on this
-  /// rank, or on another one. False for a rank with all sums whose last step was one of these: the op throws by itself.
+  /// Decides on an exception that an op has thrown before the vote; call it in the handler. True: the rank makes only
+  /// its collectives until the vote, and the step is not committed, because the op may have got values of a failed sum.
+  /// False: the rank has all sums, and its last step had an exception too, so the op throws by itself.
   bool holds();
   /// Whether a step was not committed since the last call.
   bool take_uncommitted() { return std::exchange(uncommitted_, false); }

@@ -21,8 +21,8 @@ using UpdateSpecs = std::vector<std::vector<std::optional<UpdateSpec>>>;
 /// Starts at the values that cells are written with and goes back through elementwise ops and views.
 UpdateSpecs find_update_specs(const Mesh& mesh, const Graph& g, const Pins& pins);
 
-/// A number of elements: one collective of at most this number takes less time than two smaller ones, and to make terms
-/// of a sum from such a value costs nothing.
+/// A number of elements. One collective of at most this number takes less time than two smaller ones. A value of this
+/// size becomes a term of a sum at no cost.
 inline constexpr int64_t kFewNumbers = 4096;
 
 /// Facts about sums of products, by node.

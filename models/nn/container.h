@@ -20,8 +20,8 @@ concept Layer = requires(const std::decay_t<L>& layer, const Tensor& x) {
 };
 
 /// Layers in a chain: nn::Sequential s(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 2)). They are registered as "0",
-/// "1", ..., as in PyTorch. A function is a layer, too; parameters() does not contain parameters that it uses. Errors
-/// of a layer name it: "in net.2 (Linear)".
+/// "1", ..., as in PyTorch. A function is a layer, too; parameters() does not contain parameters that it uses. An
+/// error inside a layer names the layer: "in net.2 (Linear)".
 class Sequential : public Module {
  public:
   Sequential() = default;

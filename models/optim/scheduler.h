@@ -12,7 +12,7 @@
 namespace weft::optim {
 
 /// Sets lr to schedule.at(0), and in the n-th step() to schedule.at(n). A run that is continued makes a new Scheduler
-/// and then calls load(scheduler, path) (models/save/save.h), or load_state_dict(), so that the count goes on.
+/// and then calls load(scheduler, path) (models/save/save.h), or load_state_dict(), which continue the count.
 /// `schedule` is a schedule of schedule.h or any function from int64_t to double.
 class Scheduler {
  public:

@@ -143,8 +143,7 @@ struct ReplayOptions {
   int32_t commit_point = -1;      // the call before which `agree` runs; -1: none
   std::function<void()> agree;    // all ranks of a mesh agree that they can write their cells, or it throws on all
   /// If set, is called in the handler of an exception of a call before commit_point that is none of `collectives`. If
-  /// it returns true, the run goes on with `collectives` alone, so that other ranks do not wait for this one, and
-  /// `agree` throws.
+  /// it returns true, the run makes only its `collectives`, for which other ranks wait, and `agree` throws.
   std::function<bool()> holds;
   std::vector<bool> collectives;  // index: call
 };

@@ -100,7 +100,7 @@ struct Header {
   CommunicatorRow communicators[kMaxCommunicators];
   char replica[32];         // name of the replica whose job this is; empty: none
   int64_t view;             // its view of live replicas; 0: none
-  uint32_t place, members;  // of this replica in the view; replicas of the view
+  uint32_t place, members;  // the replica's place in the view; the view's replicas
   uint64_t sums_before;     // collectives over kReplicaAxis that the rank started before the view
 };
 static_assert(sizeof(Header) % 64 == 0 && std::is_trivially_copyable_v<Header>);

@@ -70,7 +70,7 @@ struct Drill {
   int64_t again = 1000;  // from the death of a process until the next one of its replica joins
   int64_t heal = 27;     // to transfer the state, during which all replicas wait
   enum class Fault {
-    kReported,  // a process dies, and its launcher tells the service at once
+    kReported,  // a process dies, and its launcher reports the death
     kClosed,    // a process dies, and the service knows it by its connection
     kStopped,   // a process stops, and continues `again` after the service counts it as gone
   };
