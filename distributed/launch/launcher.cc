@@ -420,14 +420,15 @@ class Launcher {
     if (terminated_ && (now > *terminated_ + kToEndOnSignal || all_stopped())) signal_all(SIGKILL);
   }
 
+  bool ended_by_us(const Process& p) const { return terminated_ && p.ended > *terminated_; }
+
   // The first process that failed by itself (a signal killed it, or its own error ended it); other processes may only
   // report this failure.
   const Process* culprit() const {
     const auto order = [&](const Process& p) {
       const std::optional<FailureReport> report = read_failure(report_path(p.rank));
-      const bool ended_by_us = terminated_ && p.ended > *terminated_;
       const bool killed = WIFSIGNALED(*p.status);
-      const int kind = ended_by_us ? 3 : killed ? 0 : report && report->follows ? 2 : 1;
+      const int kind = ended_by_us(p) ? 3 : killed ? 0 : report && report->follows ? 2 : 1;
       return std::pair(kind, p.ended);
     };
     const Process* found = nullptr;
@@ -447,9 +448,11 @@ class Launcher {
     const int code = report();
     const Process* first = culprit();
     // The signals that this launcher sent do not count.
-    const bool asked_to_end = first && WIFSIGNALED(*first->status) && !(terminated_ && first->ended > *terminated_) &&
-                              !restarts_.may_follow(*first->status);
-    if (asked_ || asked_to_end || !restarts_.may_follow(W_EXITCODE(code, 0))) return code;
+    const bool asked_to_end =
+        first && WIFSIGNALED(*first->status) && !ended_by_us(*first) && !restarts_.may_follow(*first->status);
+    // A stopped process was killed, so its restart follows a signal.
+    const bool stopped = diagnosis_ && diagnosis_->fault == diagnose::Fault::kStopped;
+    if (asked_ || asked_to_end || !restarts_.may_follow(stopped ? SIGKILL : W_EXITCODE(code, 0))) return code;
     const std::string place = restarts_.take();
     again_ = !place.empty();
     if (again_) print(str_cat(options_.name, ": ", place, "\n"));
@@ -457,11 +460,12 @@ class Launcher {
   }
 
   int report() {
-    if (watch_.deadlock() && diagnosis_) {
+    const Process* p = culprit();
+    // No process failed by itself: the fault for which this launcher ended them is the cause.
+    if (diagnosis_ && !asked_ && (watch_.deadlock() || (p && ended_by_us(*p)))) {
       report_fault();
       return 1;
     }
-    const Process* p = culprit();
     // All processes have agreed to end: a signal to one process counts for all.
     const auto agreed = [&](const Process& q) {
       const int code = WIFEXITED(*q.status) ? WEXITSTATUS(*q.status) : 0;

@@ -97,6 +97,18 @@ TEST(Launcher, EndsAStoppedProcessAtOnce) {
   EXPECT_TRUE(has(o.error, "its last message: rank 1 is stopped")) << o.error;
 }
 
+// A rank that compiles or reads for seconds sees neither the store nor a heartbeat: the launcher ends it.
+TEST(Launcher, AStoppedProcessIsTheCauseIfTheOthersAreEndedWithASignal) {
+  for (const int64_t restarts : {0, 1}) {
+    const Outcome o = run(2, "if [ $RANK = 1 ]; then kill -STOP $$; fi; exec sleep 60", {}, {.most = restarts});
+    EXPECT_EQ(o.code, 1);
+    EXPECT_FALSE(has(o.error, "signal 15")) << o.error;
+    EXPECT_EQ(has(o.error, "job: starting again, 0 restarts left\n"), restarts == 1) << o.error;
+    const std::string last = o.error.substr(o.error.rfind('\n', o.error.size() - 2) + 1);
+    EXPECT_TRUE(last.starts_with("job: stopped: rank 1 (host ")) << o.error;
+  }
+}
+
 TEST(Launcher, NamesASignal) {
   const Outcome o = run(2, "if [ $RANK = 1 ]; then kill -9 $$; fi; sleep 0.2; echo peer died >&2; exit 1");
   EXPECT_EQ(o.code, 137);

@@ -265,8 +265,9 @@ class Training {
   double scratch_[4096] = {};
 };
 
-// The fault happens now; a signal comes up to 50 ms later, while the processes join, in half of the cases.
-void fail_at_start(const FaultCase& c, const std::string& mark) {
+// The fault happens now; a signal comes up to 50 ms later, while the processes join, in half of the cases. The thread
+// that sends the signal is joined before the training: a quick training would end before the signal.
+std::jthread fail_at_start(const FaultCase& c, const std::string& mark) {
   const auto happen = [c, mark] {
     io::write_file_atomic(mark, std::to_string(internal::now_ns()));
     if (c.kind == Kind::kExit) _exit(3);
@@ -274,11 +275,14 @@ void fail_at_start(const FaultCase& c, const std::string& mark) {
     kill(getpid(), c.kind == Kind::kKill ? SIGKILL : SIGSTOP);
   };
   const bool signal = c.kind == Kind::kKill || c.kind == Kind::kStop;
-  if (!signal || c.pick % 2) return happen();
-  std::thread([c, happen] {
+  if (!signal || c.pick % 2) {
+    happen();
+    return {};
+  }
+  return std::jthread([c, happen] {
     std::this_thread::sleep_for(milliseconds(c.pick / 2 % 50));
     happen();
-  }).detach();
+  });
 }
 
 }  // namespace
@@ -340,7 +344,8 @@ int run_faulty(const FaultCase& c, const std::string& mark) {
       o.timeout = std::chrono::seconds(seconds ? std::atoi(seconds) : 60);
       o.transport = c.ranks;
       if (guilty && of_start(c.kind)) io::write_file_atomic(mark, std::to_string(internal::now_ns()));
-      if (guilty && c.where == Where::kStart) fail_at_start(c, mark);
+      std::jthread fault;
+      if (guilty && c.where == Where::kStart) fault = fail_at_start(c, mark);
       job = std::make_unique<dist::Job>(o);
     }
     Training(c, mark).run(job.get());
