@@ -5,12 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <thread>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::control {
@@ -38,20 +38,14 @@ bool is_loopback(const sockaddr* a) {
 
 }  // namespace
 
-std::optional<int64_t> whole_number(std::string_view text, int64_t least, int64_t most) {
-  int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < least || n > most) return {};
-  return n;
-}
-
 HostPort parse_address(std::string_view address, std::string_view what, bool listens) {
   constexpr int64_t kMostPort = 65535;
   const size_t colon = address.rfind(':');
   std::string_view host = address.substr(0, colon);
   if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  const auto port = colon == address.npos ? std::optional<int64_t>()
-                                          : whole_number(address.substr(colon + 1), listens ? 0 : 1, kMostPort);
+  const auto port = colon == address.npos
+                        ? std::optional<int64_t>()
+                        : parse_number<int64_t>(address.substr(colon + 1), listens ? 0 : 1, kMostPort);
   WEFT_CHECK(port && (listens || !host.empty()), what, ": got address '", one_line(address, 100),
              "'; need host:port, with a port from ", listens ? 0 : 1, " to ", kMostPort);
   return {std::string(host), static_cast<int>(*port)};

@@ -1,14 +1,9 @@
 // Network addresses of this host and of the coordination service.
 #pragma once
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 namespace weft::control {
-
-/// The whole number that is this text; nothing if the text is another one, or the number is not in the range.
-std::optional<int64_t> whole_number(std::string_view text, int64_t least, int64_t most);
 
 struct HostPort {
   std::string host;  // a name or an address, without brackets

@@ -8,13 +8,6 @@
 namespace weft::control {
 namespace {
 
-TEST(Address, NumbersHaveARange) {
-  EXPECT_EQ(whole_number("65535", 1, 65535), 65535);
-  EXPECT_EQ(whole_number("-3", -3, 0), -3);
-  for (const char* bad : {"", "0", "65536", "70000", "4294967297", "99999999999999999999", "1a", " 1", "+1", "1.0"})
-    EXPECT_FALSE(whole_number(bad, 1, 65535)) << bad;
-}
-
 TEST(Address, HostAndPort) {
   const auto text = [](const char* address, bool listens) {
     const HostPort a = parse_address(address, "test", listens);

@@ -6,6 +6,7 @@
 #include "distributed/control/address.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 
 extern char** environ;
 
@@ -39,7 +40,7 @@ class VariableReader {
   }
   int64_t number(const char* name, int64_t least, int64_t most) const {
     const std::string& t = all_.at(name);
-    const std::optional<int64_t> n = whole_number(t, least, most);
+    const std::optional<int64_t> n = parse_number(t, least, most);
     WEFT_CHECK(n, "identity: ", shown(name), " (", source_, "); need a whole number from ", least, " to ", most);
     return *n;
   }

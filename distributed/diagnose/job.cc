@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "framework/base/clock.h"
 #include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 #include "framework/io/file.h"
 
 namespace weft::dist::diagnose {
@@ -51,12 +51,8 @@ ProcessState look_at(const RankTrace& t) {
 // "ring.3": 3; "plan.1.3.json": nothing.
 std::optional<int> ring_rank(const std::string& name) {
   constexpr std::string_view prefix = "ring.";
-  int rank = -1;
   if (!name.starts_with(prefix)) return {};
-  const char* const end = name.data() + name.size();
-  const auto [at, error] = std::from_chars(name.data() + prefix.size(), end, rank);
-  if (error != std::errc() || at != end || rank < 0 || rank >= kMaxRanks) return {};
-  return rank;
+  return parse_number<int>(std::string_view(name).substr(prefix.size()), 0, kMaxRanks - 1);
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 #include "distributed/pipeline/table_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <system_error>
 #include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 
 namespace weft::dist::pipeline {
 namespace {
@@ -37,12 +37,10 @@ struct FileLine {
 
 /// `limit`: numbers without gaps are below the number of lines.
 int number_of(const FileLine& line, const char* column, std::string_view text, int64_t limit) {
-  int n = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  WEFT_CHECK(error == std::errc() && end == text.data() + text.size() && n >= 0 && n < limit, line, ": got ", column,
-             " \"", one_line(text, 40), "\"; need a number from 0 to ", limit - 1,
+  const std::optional<int64_t> n = parse_number<int64_t>(text, 0, limit - 1);
+  WEFT_CHECK(n, line, ": got ", column, " \"", one_line(text, 40), "\"; need a number from 0 to ", limit - 1,
              " (they go without gaps, and the file has ", limit, " lines)");
-  return n;
+  return static_cast<int>(*n);
 }
 
 ActionKind kind_of(const FileLine& line, std::string_view text) {

@@ -1,7 +1,6 @@
 #include "distributed/plan/pipeline_plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "compiler/cost/keep_cost.h"
@@ -16,6 +15,7 @@
 #include "distributed/pipeline/table_text.h"
 #include "distributed/stages/recomputed.h"
 #include "distributed/strategies/strategies.h"
+#include "framework/base/parse_number.h"
 #include "framework/base/units.h"
 #include "framework/io/file.h"
 #include "framework/ir/op_def.h"
@@ -170,10 +170,10 @@ pipeline::Table pipeline_table(const std::string& schedule, int ranks, int64_t m
   const size_t colon = schedule.find(':');
   pipeline::ScheduleOptions o{.ranks = ranks, .microbatches = static_cast<int>(microbatches)};
   if (colon != schedule.npos) {
-    const char *begin = schedule.data() + colon + 1, *end = schedule.data() + schedule.size();
-    const auto [at, error] = std::from_chars(begin, end, o.stages_per_rank);
-    WEFT_CHECK(at == end && error == std::errc() && o.stages_per_rank > 0, "pipeline: got '", schedule,
+    const std::optional<int> stages = parse_number<int>(std::string_view(schedule).substr(colon + 1), 1);
+    WEFT_CHECK(stages, "pipeline: got '", schedule,
                "'; need the stages of a rank after the colon, as 'interleaved_1f1b:4'");
+    o.stages_per_rank = *stages;
   }
   return pipeline::make_schedule(schedule.substr(0, colon), o);
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <set>
 
+#include "framework/base/parse_number.h"
 #include "framework/io/file.h"
 
 namespace weft::dist {
@@ -29,11 +30,9 @@ std::vector<std::string_view> words_of(std::string_view line) {
 }
 
 int64_t number(std::string_view word, int64_t least, int64_t most, int line, const char* what) {
-  int64_t n = 0;
-  const auto [end, bad] = std::from_chars(word.data(), word.data() + word.size(), n);
-  WEFT_CHECK(bad == std::errc() && end == word.data() + word.size() && n >= least && n <= most, "plan, line ", line,
-             ": ", what, " is '", shown(word), "'; need a number from ", least, " to ", most);
-  return n;
+  const std::optional<int64_t> n = parse_number(word, least, most);
+  WEFT_CHECK(n, "plan, line ", line, ": ", what, " is '", shown(word), "'; need a number from ", least, " to ", most);
+  return *n;
 }
 
 }  // namespace

@@ -1,21 +1,13 @@
 #include "distributed/strategies/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "framework/base/error.h"
+#include "framework/base/parse_number.h"
 
 namespace weft::dist {
-
-template <class T>
-static std::optional<T> parsed(std::string_view text) {
-  T value{};
-  const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (bad != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
 
 std::string text_of(const OptionRow& row, const Plan& plan) {
   if (const auto* field = std::get_if<int Plan::*>(&row.field)) return str_cat(plan.**field);
@@ -30,11 +22,11 @@ std::string text_of(const OptionRow& row, const Plan& plan) {
 bool is_allowed(const OptionRow& row, std::string_view text) {
   if (std::holds_alternative<bool Plan::*>(row.field)) return text == "on" || text == "off";
   if (std::holds_alternative<int Plan::*>(row.field)) {
-    const auto n = parsed<int>(text);
+    const auto n = parse_number<int>(text);
     return n && *n >= row.least && *n <= row.most;
   }
   if (std::holds_alternative<double Plan::*>(row.field)) {
-    const auto x = parsed<double>(text);
+    const auto x = parse_number<double>(text);
     return x && *x >= 0 && std::isfinite(*x);
   }
   return row.allowed.empty() || std::ranges::count(row.allowed, text) > 0;
@@ -63,11 +55,11 @@ std::string need_of(const OptionRow& row) {
 void set_option(const OptionRow& row, std::string_view text, Plan& plan) {
   WEFT_BUG_IF(!is_allowed(row, text), "set_option: ", row.name, " ", text);
   if (const auto* field = std::get_if<int Plan::*>(&row.field)) {
-    plan.** field = *parsed<int>(text);
+    plan.** field = *parse_number<int>(text);
   } else if (const auto* field = std::get_if<bool Plan::*>(&row.field)) {
     plan.** field = text == "on";
   } else if (const auto* field = std::get_if<double Plan::*>(&row.field)) {
-    plan.** field = *parsed<double>(text);
+    plan.** field = *parse_number<double>(text);
   } else if (const auto* field = std::get_if<std::string Plan::*>(&row.field)) {
     plan.** field = text;
   } else {

@@ -9,6 +9,7 @@
 #include "framework/base/error.h"
 #include "framework/base/hash.h"
 #include "framework/base/origin.h"
+#include "framework/base/parse_number.h"
 #include "framework/base/ref.h"
 #include "framework/base/small_vec.h"
 #include "framework/base/testing/error_of.h"
@@ -153,6 +154,18 @@ TEST(SmallVec, BehavesAsVector) {
   EXPECT_EQ(item.use_count(), 1);
   EXPECT_EQ((SmallVec<int, 2>{1, 2, 3}), (SmallVec<int, 2>{1, 2, 3}));
   EXPECT_FALSE((SmallVec<int, 2>{1, 2}) == (SmallVec<int, 2>{1, 3}));
+}
+
+TEST(ParseNumber, TheWholeTextIsANumberOfTheRange) {
+  EXPECT_EQ(parse_number("65535", 1, 65535), 65535);
+  EXPECT_EQ(parse_number<int64_t>("-3", -3, 0), -3);
+  EXPECT_EQ(parse_number<int16_t>("-32768"), -32768);
+  EXPECT_EQ(parse_number<double>("-2.5e3"), -2500);
+  EXPECT_EQ(parse_number<double>("inf"), HUGE_VAL);
+  EXPECT_FALSE(parse_number<double>("1e999"));
+  EXPECT_FALSE(parse_number<int16_t>("32768"));
+  for (const char* bad : {"", "0", "65536", "70000", "4294967297", "99999999999999999999", "1a", " 1", "+1", "1.0"})
+    EXPECT_FALSE(parse_number(bad, 1, 65535)) << bad;
 }
 
 TEST(Hash, IsTheSameInEveryProcessAndSeesOrder) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -12,6 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/nearest.h"
+#include "framework/base/parse_number.h"
 
 namespace weft {
 
@@ -117,9 +117,7 @@ bool takes(const Switch& s, const std::string& v) {
     return std::ranges::all_of(split(v, ","), [&](const std::string& w) { return std::ranges::count(words, w) > 0; });
   }
   if (s.kind != Switch::kNumber) return true;
-  long n = 0;
-  const auto [end, error] = std::from_chars(v.data(), v.data() + v.size(), n);
-  return error == std::errc() && end == v.data() + v.size() && n >= s.least && n <= s.most;
+  return parse_number<long>(v, s.least, s.most).has_value();
 }
 
 }  // namespace

@@ -32,6 +32,7 @@
 #include "framework/base/failure_report.h"
 #include "framework/base/nearest.h"
 #include "framework/base/one_line.h"
+#include "framework/base/signals.h"
 #include "framework/base/switches.h"
 #include "framework/io/file.h"
 
@@ -348,14 +349,11 @@ void with_enough_stack(const F& f) {
   pthread_attr_destroy(&attributes);
   WEFT_CHECK_AS(kResourceExhausted, error == 0, "the stack limit (ulimit -s) is ", limit.rlim_cur >> 10,
                 " KiB; need at least ", kEnough >> 10);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const internal::BlockedSignals blocked;
   std::thread([&] {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_sigmask(SIG_SETMASK, &blocked.before(), nullptr);
     f();
   }).join();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // A file that is opened while a standard descriptor is closed would get the descriptor's number and the program's

@@ -1,10 +1,10 @@
 #include "framework/ir/graph_reader.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <limits>
 #include <set>
 
+#include "framework/base/parse_number.h"
 #include "framework/ir/equal.h"
 #include "framework/ir/text.h"
 
@@ -39,10 +39,9 @@ Device GraphReader::device_named(std::string_view name) const {
     refuse(quoted(name), "a device: cpu, cuda, meta or other");
   }
   if (colon == name.size()) return d;
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + colon + 1, end, d.index);
-  if (error != std::errc() || stop != end || d.index < 0)
-    refuse(quoted(name), str_cat("the index of a device: 0 to ", std::numeric_limits<int16_t>::max()));
+  const auto index = parse_number<decltype(d.index)>(name.substr(colon + 1), 0);
+  if (!index) refuse(quoted(name), str_cat("the index of a device: 0 to ", std::numeric_limits<int16_t>::max()));
+  d.index = *index;
   return d;
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <new>
@@ -15,6 +14,7 @@
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/origin.h"
+#include "framework/base/parse_number.h"
 
 namespace weft {
 
@@ -43,9 +43,9 @@ std::optional<Device> Device::parse(std::string_view name) {
   else if (type != "cpu")
     return {};
   if (colon == name.npos) return d;
-  const std::string_view number = name.substr(colon + 1);
-  const auto read = std::from_chars(number.data(), number.data() + number.size(), d.index);
-  if (read.ec != std::errc() || read.ptr != number.data() + number.size() || d.index < 0) return {};
+  const auto index = parse_number<decltype(d.index)>(name.substr(colon + 1), 0);
+  if (!index) return {};
+  d.index = *index;
   return d;
 }
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <exception>
 
+#include "framework/base/signals.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/rank/flight.h"
 
@@ -65,24 +66,19 @@ AsyncSave::~AsyncSave() {
   }
 }
 
-// Runs `part`, which does not throw, on a new thread. The new thread gets the mask of signals of this one: all are
-// blocked, so handlers run on threads of the program.
+// Runs `part`, which does not throw, on a new thread.
 void AsyncSave::start(const std::function<void()>& part) {
   busy_ = true;
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
+    const internal::BlockedSignals blocked;
     thread_ = std::thread([this, part] {
       lower_priority();
       run(part);
     });
   } catch (const std::exception&) {  // the system has no more threads
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     raise_priority();
-    return run(part);
+    run(part);
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void AsyncSave::run(const std::function<void()>& part) noexcept {

@@ -1,11 +1,11 @@
 #include "models/train/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <span>
 
+#include "framework/base/parse_number.h"
 #include "framework/dispatch/state/state.h"
 #include "framework/dispatch/state/torn.h"
 #include "framework/io/checksum.h"
@@ -35,11 +35,9 @@ constexpr const char* kChecksum = "xxh3";
 
 // N of "step_N", or -1.
 int64_t step_of(const std::string& name) {
-  if (name.rfind("step_", 0) != 0) return -1;
-  int64_t n = -1;
-  const char* end = name.data() + name.size();
-  auto r = std::from_chars(name.data() + 5, end, n);
-  return r.ec == std::errc() && r.ptr == end && n >= 0 && name == str_cat("step_", n) ? n : -1;
+  if (!name.starts_with("step_")) return -1;
+  const std::optional<int64_t> n = parse_number<int64_t>(std::string_view(name).substr(5), 0);
+  return n && name == str_cat("step_", *n) ? *n : -1;
 }
 
 // The file of a checkpoint that has the tensors of STEM.

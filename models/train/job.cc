@@ -161,6 +161,11 @@ std::optional<int> run_replicas(const TrainOptions& o, const Setup& setup) {
                                .name = program_invocation_short_name});
 }
 
+std::string unseen_path(const std::string& dir) {
+  std::random_device random;
+  return str_cat(dir, "/.seen-", io::hex64(uint64_t{random()} << 32 | random()));
+}
+
 void check_shared(const std::string& dir) {
   dist::Processes* const job = dist::Processes::current();
   if (!job) return;
@@ -168,10 +173,7 @@ void check_shared(const std::string& dir) {
   std::optional<io::AtomicFile> made;  // never committed, so its destructor removes it
   const auto make = [&] {
     if (job->process() != 0) return std::string();
-    // No file system has a cached answer for a random name.
-    std::random_device random;
-    made.emplace(str_cat(dir, "/.seen-", io::hex64(uint64_t{random()} << 32 | random())));
-    return made->temporary();
+    return made.emplace(unseen_path(dir)).temporary();
   };
   const std::string path = job->on_all(what, make)[0];
   job->on_all(what, [&] {

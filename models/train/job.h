@@ -28,6 +28,8 @@ double rate_of_products(Device device, DType dtype, bool at_once);
 /// `rate` is 0, prints how a run gets it.
 void announce_mfu(double flops_per_token, double rate);
 
+/// The path of a file in `dir` with a random name, for which no file system has a cached answer.
+std::string unseen_path(const std::string& dir);
 /// Throws in all processes of the job, naming a rank and its host, unless each process sees a file that the first
 /// process has just made in its folder `dir`; the file is then removed. A collective.
 void check_shared(const std::string& dir);

@@ -8,6 +8,7 @@
 #include "distributed/launch/processes.h"
 #include "framework/base/clock.h"
 #include "framework/base/error.h"
+#include "framework/base/signals.h"
 #include "framework/base/units.h"
 #include "models/weights/progress.h"
 
@@ -28,14 +29,11 @@ LongStage::LongStage(std::string what, int64_t first, std::function<void(const s
       changed_.wait_for(lock, std::chrono::nanoseconds(times.next() - now));
     }
   };
-  sigset_t all, before;  // signals are for the threads of the program
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const internal::BlockedSignals blocked;
   try {
     thread_ = std::thread(work);
   } catch (const std::exception&) {  // the system has no more threads: there are no lines
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LongStage::~LongStage() {

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -105,10 +104,7 @@ void check_own_memory(const std::string& folder) {
   std::optional<io::AtomicFile> made;  // never committed, so its destructor removes it
   const auto make = [&] {
     if (!job->is_first_on_host()) return std::string();
-    // No file system has a cached answer for a random name.
-    std::random_device random;
-    made.emplace(str_cat(folder, "/.seen-", io::hex64(uint64_t{random()} << 32 | random())));
-    return made->temporary();
+    return made.emplace(unseen_path(folder)).temporary();
   };
   const std::vector<std::string> paths = job->on_all(what, make);
   job->on_all(what, [&] {

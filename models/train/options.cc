@@ -12,6 +12,7 @@
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
 #include "distributed/strategies/strategies.h"
+#include "framework/base/parse_number.h"
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
 #include "models/text/tokenizer.h"
@@ -286,11 +287,9 @@ void settle_replay(Setup& p, const TrainOptions& o) {
 // The steps of --checkpoint_every and --memory_every; -1: auto.
 int64_t interval(const char* flag, const std::string& text) {
   if (text == "auto") return -1;
-  int64_t steps = 0;
-  const char* const end = text.data() + text.size();
-  const auto r = std::from_chars(text.data(), end, steps);
-  check_flag(flag, r.ec == std::errc() && r.ptr == end && steps >= 0, in_quotes(text), "a number of steps, 0 or auto");
-  return steps;
+  const std::optional<int64_t> steps = parse_number<int64_t>(text, 0);
+  check_flag(flag, steps.has_value(), in_quotes(text), "a number of steps, 0 or auto");
+  return *steps;
 }
 
 void settle_memory(Setup& p, const TrainOptions& o) {

@@ -1,13 +1,13 @@
 #include "tools/plan/inference.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "compiler/cost/collective_seconds.h"
 #include "compiler/cost/roofline.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 #include "tools/plan/report/what_if.h"
 
 namespace weft::planner {
@@ -130,9 +130,9 @@ std::vector<InferenceChange> inference_changes(const InferenceWorkload& s, const
       const bool of_heads = list.name == "kv_heads";
       int64_t n = of_heads && value == "H" ? s.model.heads : 0;
       if (n == 0) {
-        const auto [stop, bad] = std::from_chars(value.data(), value.data() + value.size(), n);
-        WEFT_CHECK(bad == std::errc() && stop == value.data() + value.size() && n > 0 && n <= int64_t{1} << 40,
-                   "what_if: got '", list.name, "=", one_line(value, 40), "'; ", kNeed);
+        const std::optional<int64_t> given = parse_number<int64_t>(value, 1, int64_t{1} << 40);
+        WEFT_CHECK(given, "what_if: got '", list.name, "=", one_line(value, 40), "'; ", kNeed);
+        n = *given;
       }
       (of_heads ? heads : contexts).push_back(n);
     }

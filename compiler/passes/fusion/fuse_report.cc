@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 #include "compiler/loop_ir/lower_group.h"
+#include "framework/base/parse_number.h"
 #include "framework/base/units.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/text.h"
@@ -148,9 +148,7 @@ std::vector<int32_t> matching(const FusionReport& r, std::string_view text) {
   const Graph& g = *r.before;
   std::vector<int32_t> found;
   if (text.starts_with("%")) {
-    int32_t id = -1;
-    auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), id);
-    if (error == std::errc() && end == text.data() + text.size() && id >= 0 && id < g.size()) found.push_back(id);
+    if (const auto id = parse_number<int32_t>(text.substr(1), 0, g.size() - 1)) found.push_back(*id);
     return found;
   }
   std::string_view op = text, line;

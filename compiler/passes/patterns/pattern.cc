@@ -1,7 +1,8 @@
 #include "compiler/passes/patterns/pattern.h"
 
 #include <cctype>
-#include <charconv>
+
+#include "framework/base/parse_number.h"
 
 namespace weft {
 namespace {
@@ -39,8 +40,9 @@ class PatternParser {
     if (word.empty()) fail("an op, a letter or a number");
     at_ = end;
     if (word[0] == '-' || std::isdigit(static_cast<unsigned char>(word[0]))) {
-      auto r = std::from_chars(word.data(), word.data() + word.size(), p.number);
-      if (r.ptr != word.data() + word.size()) fail("a number");
+      const auto number = parse_number<decltype(p.number)>(word);
+      if (!number) fail("a number");
+      p.number = *number;
     } else if (word.size() == 1) {
       p.letter = word[0];
       p.constant = word == "c" || word == "d";

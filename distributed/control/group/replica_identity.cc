@@ -9,6 +9,7 @@
 #include "distributed/control/service/token.h"
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 
 namespace weft::control {
 namespace {
@@ -38,7 +39,7 @@ std::optional<ReplicaIdentity> replica_identity() {
   const std::string incarnation = variable(kIncarnationVariable);
   ReplicaIdentity id{name, address, token()};
   if (incarnation.empty()) return id;
-  const std::optional<int64_t> number = whole_number(incarnation, 1, kMostIncarnation);
+  const std::optional<int64_t> number = parse_number<int64_t>(incarnation, 1, kMostIncarnation);
   WEFT_CHECK(number, "replica: got ", kIncarnationVariable, " ", one_line(incarnation, 40),
              "; need a number from 1 to ", kMostIncarnation, " that rises with each start");
   id.incarnation = *number;

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "framework/base/parse_number.h"
+
 namespace weft::io {
 namespace {
 
@@ -13,8 +15,9 @@ std::string number_text(T v) {
 
 template <class T>
 std::string set_number(std::string_view text, T& v, const char* need) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-  return error == std::errc() && end == text.data() + text.size() ? "" : need;
+  const std::optional<T> n = parse_number<T>(text);
+  if (n) v = *n;
+  return n ? "" : need;
 }
 
 std::string unfit_number(double v, const Field& f, std::string need) {

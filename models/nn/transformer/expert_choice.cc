@@ -1,9 +1,9 @@
 #include "models/nn/transformer/expert_choice.h"
 
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
+#include "framework/base/parse_number.h"
 #include "framework/dispatch/state/state.h"
 #include "ops/core/creation.h"
 #include "ops/core/indexing/view.h"
@@ -17,12 +17,8 @@ ExpertChoice ExpertChoice::parse(const std::string& text) {
   if (text == "balanced") return {Law::kBalanced};
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
-  double value = -1;
-  if (colon != text.npos) {
-    const char* end = text.data() + text.size();
-    const auto read = std::from_chars(text.data() + colon + 1, end, value);
-    if (read.ec != std::errc() || read.ptr != end) value = -1;
-  }
+  const double value =
+      colon == text.npos ? -1 : parse_number<double>(std::string_view(text).substr(colon + 1)).value_or(-1);
   const double most = name == "zipf" ? 10 : 1;
   WEFT_CHECK((name == "zipf" || name == "skew") && value >= 0 && value <= most, "route is '", text, "'; need ", kNeed);
   return {name == "zipf" ? Law::kZipf : Law::kSkew, value};

@@ -1,12 +1,12 @@
 #include "tools/plan/report/what_if.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 #include "tools/plan/search.h"
 
 namespace weft::planner {
@@ -38,10 +38,10 @@ struct Change {
 
 Change change_of(std::string_view name, const std::string& text) {
   Change c{.name = name, .text = text, .factor = text.ends_with('x')};
-  const char* end = text.data() + text.size() - (c.factor ? 1 : 0);
-  const auto [stop, bad] = std::from_chars(text.data(), end, c.number);
-  WEFT_CHECK(bad == std::errc() && stop == end && std::isfinite(c.number) && c.number > 0 && c.number < 1e18,
-             part(c.to_string()), "; ", kNeed);
+  const std::optional<double> number =
+      parse_number<double>(std::string_view(text).substr(0, text.size() - (c.factor ? 1 : 0)));
+  WEFT_CHECK(number && *number > 0 && *number < 1e18, part(c.to_string()), "; ", kNeed);
+  c.number = *number;
   WEFT_CHECK(c.factor || name != "network", part(c.to_string()), "; need a factor such as network=0.1x");
   return c;
 }
