@@ -30,10 +30,11 @@ std::string Restarts::take() {
   if (const int64_t now = committed(); now > step_) step_ = now, left_ = o_.most;
   --left_;
   again_ = true;
+  const bool named = o_.names_step && o_.committed;
   return str_cat("starting again",
-                 step_ >= 0     ? str_cat(" from step ", step_)
-                 : o_.committed ? " from the beginning"
-                                : "",
+                 !named       ? ""
+                 : step_ >= 0 ? str_cat(" from step ", step_)
+                              : " from the beginning",
                  ", ", left_, left_ == 1 ? " restart" : " restarts", " left");
 }
 

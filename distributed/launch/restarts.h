@@ -19,6 +19,7 @@ struct RestartOptions {
   /// (HeldMemory). The launcher also calls it while processes run, so it must change nothing. An Error counts as no new
   /// step. Empty: steps are unknown, and no restart counts as progress.
   std::function<int64_t(const std::string& memory)> committed = {};
+  bool names_step = true;                   // false: a restart may go on from a newer step than committed()
   std::vector<std::string> arguments = {};  // each start adds them to the arguments of the command
   std::vector<std::string> resume = {};     // a start from a committed step adds them as well
 };

@@ -143,6 +143,7 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
                         [dir, in = o.memory_dir](const std::string& held) {
                           return std::max(newest_step(dir), newest_step(memory_folder(in.empty() ? held : in, dir)));
                         },
+                    .names_step = !is_replica,  // other replicas may have a newer state
                     .arguments = {"--restarts=0", "--checkpoint_dir=" + dir},
                     .resume = {"--resume"}};
   // The other replicas may save a checkpoint before this one starts.

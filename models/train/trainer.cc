@@ -510,7 +510,7 @@ class Trainer {
 
   void restore() {
     const std::string& folder = setup_.resumed;
-    if (options_.resume && folder.empty())
+    if (options_.resume && folder.empty() && !setup_.replica)  // the line of a view says where replicas start
       std::printf("no checkpoint in %s yet: starting from the beginning\n", setup_.dir.c_str());
     if (folder.empty()) return load_first_weights(setup_, model_cells(), later());
     if (!setup_.other_origin.empty()) std::printf("note: %s\n", setup_.other_origin.c_str());
