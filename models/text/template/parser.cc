@@ -1,5 +1,8 @@
 // The grammar of Jinja, by recursive descent. The nesting of the text is limited, and with it the stack.
+#include <algorithm>
 #include <charconv>
+#include <initializer_list>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/base/one_line.h"
