@@ -69,6 +69,30 @@ TEST(Threads, AValueIsOldOrNew) {
   EXPECT_EQ(only_number(c.w.value()), kSteps);
 }
 
+// A thread that waits for a step comes before the next step.
+TEST(Threads, AReadWaitsForOneCommit) {
+  CellGate gate;
+  int first = 0;
+  for (int k = 0; k < 20; ++k) {
+    std::atomic<bool> entered = false, waits = false;
+    EXPECT_TRUE(gate.own());
+    std::thread reader([&] {
+      waits = true;
+      EXPECT_TRUE(gate.enter());
+      entered = true;
+      gate.leave();
+    });
+    while (!waits) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    gate.release();
+    EXPECT_TRUE(gate.own());
+    first += entered;
+    gate.release();
+    reader.join();
+  }
+  EXPECT_GE(first, 10);  // a loaded machine may run a woken thread too late
+}
+
 TEST(Threads, AnEarlierReferenceKeepsItsValue) {
   Counter c;
   c.run(3);

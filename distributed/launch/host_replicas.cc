@@ -16,6 +16,7 @@
 #include "distributed/control/group/group_server.h"
 #include "distributed/control/service/token.h"
 #include "framework/base/error.h"
+#include "framework/base/signals.h"
 #include "framework/dispatch/rank/flight.h"
 
 namespace weft::dist {
@@ -60,7 +61,7 @@ std::optional<int> start_replicas(const HostReplicas& o) {
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
-      setpgid(0, 0);  // the terminal signals only the first process, which passes each signal on once
+      internal::leave_terminal();  // the terminal signals only the first process, which passes each signal on once
       sigprocmask(SIG_SETMASK, &before, nullptr);
       for (const Replica& r : replicas) close(r.to);
       close(pipe[1]);
@@ -94,7 +95,10 @@ std::optional<int> start_replicas(const HostReplicas& o) {
     for (size_t i = 0; i < replicas.size(); ++i) {
       Replica& r = replicas[i];
       if (r.pid == 0) continue;
-      if (signal > 0 && signal != SIGCHLD) kill(r.pid, signal);
+      if (signal > 0 && signal != SIGCHLD) {
+        kill(r.pid, signal);
+        kill(r.pid, SIGCONT);  // a stopped process would not see it
+      }
       int status = 0;
       if (waitpid(r.pid, &status, WNOHANG) != r.pid) continue;
       r.pid = 0;

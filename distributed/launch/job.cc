@@ -26,11 +26,13 @@
 #include "distributed/launch/processes.h"
 #include "framework/base/cpu.h"
 #include "framework/base/failure_report.h"
+#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/rank/flight.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
+#include "framework/io/mark.h"
 
 namespace weft::dist {
 namespace {
@@ -249,6 +251,9 @@ struct Job::Member {
       internal::fail(Code::kInvalidArgument, str_cat("join: the host of rank 0, '", host, "', is not known here: ",
                                                      reason, "; need its name or address in MASTER_ADDR"));
     const auto deadline = std::chrono::steady_clock::now() + o.timeout;
+    WEFT_CHECK_AS(kFailedPrecondition, id.store.empty() || io::has_mark(id.store, io::base_name(id.store)),
+                  "job: JOB_STORE is '", one_line(id.store, 100),
+                  "', and no launcher has made this folder; need a launcher, or no JOB_STORE");
     if (!id.store.empty()) folder = std::make_unique<FolderStore>(id.store);
     std::string address;
     if (id.rank == 0) {

@@ -29,6 +29,7 @@
 #include "distributed/launch/watch.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
+#include "framework/base/signals.h"
 #include "framework/dispatch/rank/flight.h"
 
 extern char** environ;
@@ -188,7 +189,7 @@ class Launcher {
     if (p.pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);
-      setpgid(0, 0);  // the terminal signals only the launcher, which passes each signal on once
+      internal::leave_terminal();  // the terminal signals only the launcher, which passes each signal on once
       if (!own) {
         dup2(out[1], STDOUT_FILENO);
         if (const int nothing = open("/dev/null", O_RDONLY); nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -395,7 +396,8 @@ class Launcher {
       d.host = gethostname(host, sizeof host - 1) == 0 ? host : "unknown";
       const std::chrono::duration<double> since = Clock::now() - *p.stopped;
       d.sentence = str_cat("rank ", p.rank, " (host ", d.host, ", pid ", p.pid, ") has been stopped by a signal for ",
-                           formatted("%.1f s", since.count()), found ? "" : ", and had not joined the job");
+                           formatted("%.1f s", since.count()),
+                           found || processes_.size() == 1 ? "" : ", and had not joined the job");
       return d;
     }
     return found;
@@ -420,15 +422,17 @@ class Launcher {
     if (terminated_ && (now > *terminated_ + kToEndOnSignal || all_stopped())) signal_all(SIGKILL);
   }
 
+  bool follows(const Process& p) const {
+    const std::optional<FailureReport> report = read_failure(report_path(p.rank));
+    return report && report->follows;
+  }
   bool ended_by_us(const Process& p) const { return terminated_ && p.ended > *terminated_; }
 
   // The first process that failed by itself (a signal killed it, or its own error ended it); other processes may only
   // report this failure.
   const Process* culprit() const {
     const auto order = [&](const Process& p) {
-      const std::optional<FailureReport> report = read_failure(report_path(p.rank));
-      const bool killed = WIFSIGNALED(*p.status);
-      const int kind = ended_by_us(p) ? 3 : killed ? 0 : report && report->follows ? 2 : 1;
+      const int kind = ended_by_us(p) ? 3 : WIFSIGNALED(*p.status) ? 0 : follows(p) ? 2 : 1;
       return std::pair(kind, p.ended);
     };
     const Process* found = nullptr;
@@ -450,8 +454,10 @@ class Launcher {
     // The signals that this launcher sent do not count.
     const bool asked_to_end =
         first && WIFSIGNALED(*first->status) && !ended_by_us(*first) && !restarts_.may_follow(*first->status);
-    // A stopped process was killed, so its restart follows a signal.
-    const bool stopped = diagnosis_ && diagnosis_->fault == diagnose::Fault::kStopped;
+    // A stopped process was killed, so its restart follows a signal. An error that another one has reported would come
+    // again.
+    const bool stopped = diagnosis_ && diagnosis_->fault == diagnose::Fault::kStopped && first &&
+                         (ended_by_us(*first) || follows(*first));
     if (asked_ || asked_to_end || !restarts_.may_follow(stopped ? SIGKILL : W_EXITCODE(code, 0))) return code;
     const std::string place = restarts_.take();
     again_ = !place.empty();
@@ -484,10 +490,8 @@ class Launcher {
       if (!of_none) report_fault();
       return p->code();
     }
-    for (const Process& q : processes_) {  // a rank that only follows has nothing to add
-      const std::optional<FailureReport> report = read_failure(report_path(q.rank));
-      if (&q != p && !q.held.empty() && !(report && report->follows)) show(q, STDERR_FILENO, q.held);
-    }
+    for (const Process& q : processes_)  // a rank that only follows has nothing to add
+      if (&q != p && !q.held.empty() && !follows(q)) show(q, STDERR_FILENO, q.held);
     if (!p) return 0;
     if (asked_ && p->code() > 128) {  // a signal asked the process to end
       if (!p->held.empty()) show(*p, STDERR_FILENO, p->held);

@@ -74,8 +74,10 @@ uint16_t save_planned_step(const Mesh& mesh, const MeshPartition& plan,
   step.programs = std::move(programs);
   try {
     const int first = program_of.empty() ? 0 : program_of[0].first;
-    io::write_file_atomic(str_cat(flight::folder(), "/", diagnose::planned_name(first, step.number)),
-                          diagnose::to_json(step));
+    const std::string path = str_cat(flight::folder(), "/", diagnose::planned_name(first, step.number));
+    WEFT_CHECK(!io::exists(path) || io::read_file(path, int64_t{1} << 30).starts_with("{\"number\":"), path,
+               ": exists and is not a plan of a step; need another folder in ", flight::kFolderVariable);
+    io::write_file_atomic(path, diagnose::to_json(step));
   } catch (const Error& e) {
     internal::warn(str_cat("flight recorder: ", e.what()));
   }

@@ -241,7 +241,8 @@ struct World::Impl {
   std::vector<std::unique_ptr<Rank>> ranks;  // index: rank; null for ranks of other processes
   std::vector<std::thread> drivers;
 
-  std::mutex turn, mutex;
+  FairMutex turn;
+  std::mutex mutex;
   std::condition_variable begin, end;
   const std::function<void(int)>* fn = nullptr;
   uint64_t generation = 0;
@@ -318,7 +319,7 @@ void World::take_places(const std::string& dim, int by) {
   if (by != 0) connect(impl_->connected);
 }
 
-std::mutex& World::turn() { return impl_->turn; }
+FairMutex& World::turn() { return impl_->turn; }
 
 void World::clear_statistics() {
   for (int r : impl_->local) impl_->ranks[r]->clear_statistics();

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "distributed/launch/replica_rank.h"
+#include "framework/base/fair_mutex.h"
 #include "framework/dispatch/rank/rank.h"
 #include "framework/mesh/mesh.h"
 
@@ -47,7 +47,7 @@ class World {
   /// places again. All processes call it, between runs.
   void take_places(const std::string& dim, int by);
   /// Steps on equal meshes share a world: each holds this during its whole call, so that one at a time runs.
-  std::mutex& turn();
+  FairMutex& turn();
   /// The context of a rank of this process, for its statistics; not while run() is in progress.
   RankContext& rank(int rank);
   /// Its part in the steps on live replicas; null without them.

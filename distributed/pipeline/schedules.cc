@@ -252,7 +252,8 @@ Table make_schedule(std::string_view name, const ScheduleOptions& given) {
              " microbatches; need 1 or more of each");
   WEFT_CHECK(o.stages_per_rank >= schedule.least_stages && o.stages_per_rank <= schedule.most_stages, name, ": got ",
              o.stages_per_rank, " stages per rank; need ",
-             schedule.most_stages == kAny ? "2 or more; 1f1b has one stage per rank" : str_cat(schedule.least_stages),
+             schedule.most_stages == kAny ? str_cat("2 to ", kAny, "; 1f1b has one stage per rank")
+                                          : str_cat(schedule.least_stages),
              o.stages_per_rank > 1 && schedule.most_stages == 1 ? "; interleaved_1f1b has more" : "");
   // In this order the product does not overflow; a table has at most 3 actions for each stage and microbatch.
   const int64_t most = kMostActions / 3;

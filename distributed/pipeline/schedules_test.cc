@@ -83,7 +83,7 @@ TEST(Schedules, Errors) {
   EXPECT_EQ(error_of([] { make_schedule("1f1b", {.ranks = 4, .stages_per_rank = 2, .microbatches = 4}); }),
             "1f1b: got 2 stages per rank; need 1; interleaved_1f1b has more");
   EXPECT_EQ(error_of([] { make_schedule("interleaved_1f1b", {.ranks = 4, .stages_per_rank = 1, .microbatches = 4}); }),
-            "interleaved_1f1b: got 1 stages per rank; need 2 or more; 1f1b has one stage per rank");
+            "interleaved_1f1b: got 1 stages per rank; need 2 to 1048576; 1f1b has one stage per rank");
   EXPECT_EQ(error_of([] { make_schedule("zb_v", {.ranks = 4, .stages_per_rank = 3, .microbatches = 4}); }),
             "zb_v: got 3 stages per rank; need 2");
   EXPECT_EQ(error_of([] { make_schedule("dualpipe_v", {.ranks = 4, .microbatches = 7}); }),

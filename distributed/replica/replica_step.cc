@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <set>
 #include <sstream>
 
 #include "distributed/control/group/replica_identity.h"
@@ -75,8 +76,29 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
 }
 ReplicaLoop::~ReplicaLoop() = default;
 
+// Without the value of one of the step's cells, a replica that comes back would compute something else.
+void ReplicaLoop::check_cells(const CellShards& used) const {
+  std::set<const Cell*> given;
+  for (const auto& [name, handle] : options_.cells) given.insert(&handle.cell());
+  std::string lacks;
+  int64_t more = 0;
+  for (const auto& [cell, shards] : used) {
+    if (given.contains(cell.get())) continue;
+    if (++more <= 3)
+      lacks += str_cat(lacks.empty() ? "" : ", ", cell->name.empty() ? "?" : cell->name, " ", cell->type);
+  }
+  WEFT_CHECK(
+      more == 0, "ReplicaStep: the step uses ", more, " cells that ReplicaStepOptions::cells lacks: ", lacks,
+      more > 3 ? ", ..." : "",
+      "; need all cells that it reads or writes: named_cells() of models and optimisers, and the seed and step of default_generator()");
+}
+
 ReplicaState ReplicaLoop::state() {
-  return {.prepare = [this](int64_t live) -> World& { return prepare(live); },
+  return {.prepare = [this](int64_t live) -> World& {
+            World& world = prepare(live);
+            check_cells(shards(live, /*made=*/false));
+            return world;
+          },
           .shards = [this](int64_t live, bool made) { return shards(live, made); },
           .cells = options_.cells,
           .record = [this] { return record_of(position_); },

@@ -78,6 +78,7 @@ class ReplicaLoop {
 
  private:
   bool enter_view();
+  void check_cells(const CellShards& used) const;
   ReplicaState state();
 
   Job& job_;

@@ -226,6 +226,7 @@ std::vector<Sample> others(const OpDef& op) {
   if (name == "determinant" || name == "cofactors" || name == "lu" || name == "qr" || name == "eigh" ||
       name == "matrix_exp")
     out.push_back({{m}, {}});
+  if (name == "determinant") out.push_back({{{Shape{3, 3}}}, {}});
   if (name == "svd") out.push_back({{m}, {{"full", false}}});
   if (name == "debug_print") out.push_back({{{Shape{4, 6}}}, {{"label", std::string("x")}}});
   return out;

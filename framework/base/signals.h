@@ -1,10 +1,12 @@
-// Threads without signals: the handlers of the program run on its own threads.
+// Signals of threads and of processes that another process starts.
 #pragma once
 #include <signal.h>
+#include <unistd.h>
 
 namespace weft::internal {
 
-/// Blocks all signals in this thread while it lives. A thread that starts meanwhile inherits the mask.
+/// Blocks all signals in this thread while it lives. A thread that starts meanwhile inherits the mask, so that handlers
+/// run on the other threads of the program.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -20,5 +22,13 @@ class BlockedSignals {
  private:
   sigset_t before_;
 };
+
+/// Moves this process into a process group of its own, which gets no signals of the terminal. It still writes to the
+/// terminal, also with `stty tostop`; its reads from the terminal fail. Programs that it starts inherit this.
+inline void leave_terminal() {
+  setpgid(0, 0);
+  signal(SIGTTOU, SIG_IGN);
+  signal(SIGTTIN, SIG_IGN);
+}
 
 }  // namespace weft::internal

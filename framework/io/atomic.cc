@@ -126,7 +126,8 @@ std::string internal::final_path(const std::string& temporary) { return name_bef
 
 AtomicFile::AtomicFile(const std::string& path, const std::string& memory) : path_(plain(path)) {
   struct stat st;
-  if (::stat(path_.c_str(), &st) == 0) internal::need_regular(st.st_mode, "write", path_);
+  const bool replaces = ::stat(path_.c_str(), &st) == 0;
+  if (replaces) internal::need_regular(st.st_mode, "write", path_);
   if (!memory.empty()) {
     fd_ = internal::open_or_fail(memory, O_WRONLY, "write", 0);
     for (temp_ = temporary_name(path_); ::symlink(memory.c_str(), temp_.c_str()) != 0; temp_ = temporary_name(path_)) {
@@ -140,6 +141,7 @@ AtomicFile::AtomicFile(const std::string& path, const std::string& memory) : pat
   for (;;) {
     temp_ = temporary_name(path_);
     fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ >= 0 && replaces) ::fchmod(fd_, st.st_mode & 07777);  // a file that others may not read stays so
     if (fd_ >= 0) return;
     if (errno != EEXIST && errno != EINTR) internal::fail(errno, "write", path_);
   }

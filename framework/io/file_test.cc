@@ -256,6 +256,11 @@ TEST(AtomicFile, AppearsAtCommitOnly) {
   }
   EXPECT_EQ(read_file(dir + "/f"), "Jello world");
   EXPECT_THAT(list_folder(dir), ElementsAre("f"));
+  ASSERT_EQ(::chmod((dir + "/f").c_str(), 0600), 0);  // the next content has the same readers
+  write_file_atomic(dir + "/f", "new");
+  struct stat st {};
+  ASSERT_EQ(::stat((dir + "/f").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0600);
 }
 
 TEST(AtomicFile, PutsItsBytesIntoMemoryThatOthersHold) {

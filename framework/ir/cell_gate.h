@@ -19,7 +19,8 @@ class CellGate {
 
   /// Makes the thread for which the caller works the owner until release(). Waits for other owners, and for readers
   /// that copy the handle; returns false if this thread is the owner already. A thread that owns several cells takes
-  /// them in the order of their addresses, so that no two threads wait for each other.
+  /// them in the order of their addresses, so that no two threads wait for each other. Threads that wait since the last
+  /// release() come first, for up to 50 ms, so that a loop of steps does not keep them out.
   bool own();
   void release();
 
@@ -28,8 +29,10 @@ class CellGate {
   bool enter_later();
   bool mine() const;
   void wait();
+  void make_way();
 
-  std::atomic<uint32_t> state_{0};  // readers, and kOwned
+  std::atomic<uint32_t> state_{0};    // readers, and kOwned
+  std::atomic<uint32_t> waiting_{0};  // threads in wait(), and those that it has woken
   std::atomic<const void*> owner_{nullptr};
 };
 

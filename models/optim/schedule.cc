@@ -49,7 +49,7 @@ double CyclicLR::at(int64_t step) const {
   return base_lr + height;
 }
 
-double SequentialLR::at(int64_t step) const {
+double SequentialLR::at(int64_t step, BaseRate base) const {
   WEFT_CHECK(!schedules.empty() && schedules.size() == milestones.size() + 1, "SequentialLR: got ", schedules.size(),
              " schedules and ", milestones.size(), " milestones; need one schedule more than milestones");
   WEFT_CHECK(std::is_sorted(milestones.begin(), milestones.end()), "SequentialLR: milestones are ", milestones,
@@ -57,7 +57,7 @@ double SequentialLR::at(int64_t step) const {
   const auto next = std::upper_bound(milestones.begin(), milestones.end(), step);
   const auto& schedule = schedules[static_cast<size_t>(next - milestones.begin())];
   WEFT_CHECK(schedule, "SequentialLR: a schedule is an empty function; need a function from step to lr");
-  return schedule(next == milestones.begin() ? step : step - next[-1]);
+  return schedule(next == milestones.begin() ? step : step - next[-1], base);
 }
 
 double OneCycleLR::at(int64_t step) const {

@@ -14,13 +14,27 @@
 
 namespace weft::optim {
 
+/// The rate that a schedule changes. If it is not set, Scheduler takes the optimiser's lr, as PyTorch does, and at()
+/// alone takes 1e-3.
+class BaseRate {
+ public:
+  BaseRate() = default;
+  BaseRate(double value) : value_(value), is_set_(true) {}
+  operator double() const { return value_; }
+  bool is_set() const { return is_set_; }
+
+ private:
+  double value_ = 1e-3;
+  bool is_set_ = false;
+};
+
 /// A linear rise over `warmup` steps, then base.
 struct ConstantWarmup {
-  double base = 1e-3;
+  BaseRate base;
   int64_t warmup = 0;
   double at(int64_t step) const {
     WEFT_CHECK(step >= 0, "warm-up: got step ", step, "; need 0 or more");
-    return step < warmup ? base * static_cast<double>(step + 1) / static_cast<double>(warmup) : base;
+    return step < warmup ? base * static_cast<double>(step + 1) / static_cast<double>(warmup) : double{base};
   }
 };
 
@@ -31,7 +45,7 @@ inline double share_after(int64_t step, int64_t warmup, int64_t total) {
 
 /// A linear rise to base over `warmup` steps, then half a cosine down to min_ratio * base at `total` steps.
 struct CosineWarmup {
-  double base = 1e-3;
+  BaseRate base;
   int64_t warmup = 0;
   int64_t total = 1;
   double min_ratio = 0.1;
@@ -44,7 +58,7 @@ struct CosineWarmup {
 
 /// A linear rise to base over `warmup` steps, then a linear fall to min_ratio * base at `total` steps.
 struct LinearWarmup {
-  double base = 1e-3;
+  BaseRate base;
   int64_t warmup = 0;
   int64_t total = 1;
   double min_ratio = 0;
@@ -57,7 +71,7 @@ struct LinearWarmup {
 /// A linear rise over `warmup` steps, base, then a fall to min_ratio * base in the last `decay` of `total` steps (Hu et
 /// al. 2024, arXiv:2404.06395).
 struct WarmupStableDecay {
-  double base = 1e-3;
+  BaseRate base;
   int64_t warmup = 0;
   int64_t total = 1;
   int64_t decay = 0;
@@ -68,7 +82,7 @@ struct WarmupStableDecay {
 
 /// base * gamma^(step / step_size), the quotient rounded down.
 struct StepLR {
-  double base = 1e-3;
+  BaseRate base;
   int64_t step_size = 1;
   double gamma = 0.1;
   double at(int64_t step) const {
@@ -79,7 +93,7 @@ struct StepLR {
 
 /// base * gamma^n, where n is the number of milestones <= step.
 struct MultiStepLR {
-  double base = 1e-3;
+  BaseRate base;
   std::vector<int64_t> milestones;
   double gamma = 0.1;
   double at(int64_t step) const {
@@ -90,22 +104,22 @@ struct MultiStepLR {
 
 /// base * gamma^step.
 struct ExponentialLR {
-  double base = 1e-3;
+  BaseRate base;
   double gamma = 0.9;
   double at(int64_t step) const { return base * std::pow(gamma, static_cast<double>(step)); }
 };
 
 /// base * factor for `total_iters` steps, then base.
 struct ConstantLR {
-  double base = 1e-3;
+  BaseRate base;
   double factor = 1.0 / 3;
   int64_t total_iters = 5;
-  double at(int64_t step) const { return step < total_iters ? base * factor : base; }
+  double at(int64_t step) const { return step < total_iters ? base * factor : double{base}; }
 };
 
 /// From base * start_factor to base * end_factor along a line of `total_iters` steps.
 struct LinearLR {
-  double base = 1e-3;
+  BaseRate base;
   double start_factor = 1.0 / 3;
   double end_factor = 1;
   int64_t total_iters = 5;
@@ -116,7 +130,7 @@ struct LinearLR {
 
 /// base * (1 - step / total_iters)^power, then 0.
 struct PolynomialLR {
-  double base = 1e-3;
+  BaseRate base;
   int64_t total_iters = 5;
   double power = 1;
   double at(int64_t step) const { return base * std::pow(1 - share_after(step, 0, total_iters), power); }
@@ -124,7 +138,7 @@ struct PolynomialLR {
 
 /// base * factor(step).
 struct LambdaLR {
-  double base = 1e-3;
+  BaseRate base;
   std::function<double(int64_t)> factor;
   double at(int64_t step) const {
     WEFT_CHECK(factor, "LambdaLR: got no function; need a function from step to factor");
@@ -134,7 +148,7 @@ struct LambdaLR {
 
 /// Half a cosine from base to eta_min in t_max steps, then back, and so on.
 struct CosineAnnealingLR {
-  double base = 1e-3;
+  BaseRate base;
   int64_t t_max = 1;
   double eta_min = 0;
   double at(int64_t step) const {
@@ -147,7 +161,7 @@ struct CosineAnnealingLR {
 /// Half a cosine from base to eta_min in t_0 steps, then again from base; each period is t_mult times as long as the
 /// one before.
 struct CosineAnnealingWarmRestarts {
-  double base = 1e-3;
+  BaseRate base;
   int64_t t_0 = 1;
   int64_t t_mult = 1;
   double eta_min = 0;
@@ -172,25 +186,35 @@ class LrFunction {
  public:
   template <class Schedule>
   LrFunction(const Schedule& s) {
-    if constexpr (requires(int64_t n) {
-                    { s.at(n) } -> std::convertible_to<double>;
-                  })
-      at_ = [s](int64_t n) { return s.at(n); };
-    else
-      at_ = s;
+    if constexpr (requires { s.at(int64_t{}, BaseRate()); }) {
+      at_ = [s](int64_t n, BaseRate base) { return s.at(n, base); };
+    } else if constexpr (requires { s.base.is_set(); }) {
+      at_ = [s](int64_t n, BaseRate base) {
+        Schedule own = s;
+        if (!own.base.is_set()) own.base = base;
+        return own.at(n);
+      };
+    } else if constexpr (requires {
+                           { s.at(int64_t{}) } -> std::convertible_to<double>;
+                         }) {
+      at_ = [s](int64_t n, BaseRate) { return s.at(n); };
+    } else if (std::function<double(int64_t)> f = s) {
+      at_ = [f](int64_t n, BaseRate) { return f(n); };
+    }
   }
-  double operator()(int64_t step) const { return at_(step); }
+  /// `base`: for a schedule whose base is not set.
+  double operator()(int64_t step, BaseRate base = {}) const { return at_(step, base); }
   explicit operator bool() const { return static_cast<bool>(at_); }
 
  private:
-  std::function<double(int64_t)> at_;
+  std::function<double(int64_t, BaseRate)> at_;
 };
 
 /// The first schedule, and from each milestone on the next one, which counts its steps from there.
 struct SequentialLR {
   std::vector<LrFunction> schedules;
   std::vector<int64_t> milestones;  // one less than schedules, rising
-  double at(int64_t step) const;
+  double at(int64_t step, BaseRate base = {}) const;
 };
 
 /// From max_lr / div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr / div_factor /

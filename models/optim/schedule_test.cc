@@ -143,6 +143,28 @@ TEST(Scheduler, SetsTheLearningRate) {
   EXPECT_EQ(s.last_epoch(), 2);
 }
 
+TEST(Scheduler, WithoutABaseChangesTheRateOfTheOptimizer) {
+  const Parameter w(ones({2}), "w");
+  const auto rates = [&](const LrFunction& f, int steps) {
+    SGD opt({w}, 0.1);
+    Scheduler s(opt, f);
+    std::vector<double> all{s.lr()};
+    for (int i = 0; i < steps; ++i) s.step(), all.push_back(opt.lr.value().item<double>());
+    return all;
+  };
+  expect_near(rates(StepLR{.step_size = 2, .gamma = 0.5}, 3), {0.1, 0.1, 0.05, 0.05});
+  expect_near(rates(CosineAnnealingLR{.t_max = 2}, 2), {0.1, 0.05, 0});
+  expect_near(
+      rates(SequentialLR{{ConstantLR{.factor = 0.5, .total_iters = 1}, ExponentialLR{.base = 2, .gamma = 0.5}}, {2}},
+            4),
+      {0.05, 0.1, 2, 1, 0.5});
+  SGD opt({w}, 0.1), later({w}, 7);  // as after load(): the rate is the one of a later step
+  Scheduler s(opt, ExponentialLR{.gamma = 0.5}), other(later, ExponentialLR{.gamma = 0.5});
+  s.step();
+  other.load_state_dict(s.state_dict());
+  EXPECT_DOUBLE_EQ(later.lr.value().item<double>(), 0.05);
+}
+
 TEST(Scheduler, ReducesOnAPlateau) {
   SGD opt({Parameter(ones({1}), "p")}, {.lr = 1});
   ReduceLROnPlateau s(opt, {.factor = 0.5, .patience = 1, .threshold = 0.125, .cooldown = 1, .min_lr = 0.25});

@@ -22,13 +22,18 @@ void check_size(const std::map<std::string, Tensor>& values, size_t size, const 
   WEFT_CHECK(values.size() == size, "load_state_dict: ", what, ": got ", values.size(), " entries; need ", size);
 }
 
+// An optimiser that is only planned has no value.
+double lr_now(const Buffer& lr) {
+  return is_capturing() || lr.type().device.type == DeviceType::kMeta ? 0 : lr.value().item<double>();
+}
+
 Tensor tensor(double value) { return Tensor::from_vector<double>({value}, {}); }
 Tensor tensor(int64_t value) { return Tensor::from_vector<int64_t>({value}, {}); }
 
 }  // namespace
 
 Scheduler::Scheduler(const Optimizer& opt, LrFunction schedule, std::source_location loc)
-    : lr_(opt.lr), schedule_(std::move(schedule)) {
+    : lr_(opt.lr), schedule_(std::move(schedule)), base_(lr_now(lr_)) {
   internal::LineScope line(loc);
   WEFT_CHECK(schedule_, "Scheduler: got no function; need a function from step to lr");
   set(loc);
@@ -36,24 +41,28 @@ Scheduler::Scheduler(const Optimizer& opt, LrFunction schedule, std::source_loca
 
 void Scheduler::set(std::source_location loc) const {
   internal::LineScope line(loc);
-  internal::set_lr(lr_, schedule_(count_), "Scheduler");
+  internal::set_lr(lr_, lr(), "Scheduler");
 }
 
 void Scheduler::step(std::source_location loc) {
   internal::LineScope line(loc);
-  internal::set_lr(lr_, schedule_(count_ + 1), "Scheduler");
+  internal::set_lr(lr_, schedule_(count_ + 1, base_), "Scheduler");
   ++count_;
 }
 
-std::map<std::string, Tensor> Scheduler::state_dict() const { return {{"last_epoch", tensor(count_)}}; }
+std::map<std::string, Tensor> Scheduler::state_dict() const {
+  return {{"base_lr", tensor(base_)}, {"last_epoch", tensor(count_)}};
+}
 
 void Scheduler::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) {
   internal::LineScope line(loc);
   const auto count = number<int64_t>(values, "last_epoch", "Scheduler");
-  check_size(values, 1, "Scheduler");
+  const bool has_base = values.contains("base_lr");  // an earlier version did not save it
+  const double base = has_base ? number<double>(values, "base_lr", "Scheduler") : base_;
+  check_size(values, has_base ? 2 : 1, "Scheduler");
   WEFT_CHECK(count >= 0, "load_state_dict: Scheduler: last_epoch is ", count, "; need a number >= 0");
-  internal::set_lr(lr_, schedule_(count), "Scheduler");
-  count_ = count;
+  internal::set_lr(lr_, schedule_(count, base), "Scheduler");
+  count_ = count, base_ = base;
 }
 
 ReduceLROnPlateau::ReduceLROnPlateau(const Optimizer& opt, const PlateauOptions& o, std::source_location loc)

@@ -13,15 +13,16 @@ namespace weft::optim {
 
 /// Sets lr to schedule.at(0), and in the n-th step() to schedule.at(n). A run that is continued makes a new Scheduler
 /// and then calls load(scheduler, path) (models/save/save.h), or load_state_dict(), which continue the count.
-/// `schedule` is a schedule of schedule.h or any function from int64_t to double.
+/// `schedule` is a schedule of schedule.h or any function from int64_t to double. A schedule without a base changes the
+/// lr that the optimiser has now.
 class Scheduler {
  public:
   Scheduler(const Optimizer& opt, LrFunction schedule, std::source_location loc = std::source_location::current());
   /// Call it after the optimiser's step, outside compiled functions.
   void step(std::source_location loc = std::source_location::current());
-  double lr() const { return schedule_(count_); }
+  double lr() const { return schedule_(count_, base_); }
   int64_t last_epoch() const { return count_; }
-  /// "last_epoch", i64 0-d.
+  /// "last_epoch" (i64) and "base_lr" (f64), 0-d.
   std::map<std::string, Tensor> state_dict() const;
   /// Sets lr, too.
   void load_state_dict(const std::map<std::string, Tensor>& values,
@@ -32,6 +33,7 @@ class Scheduler {
 
   Buffer lr_;
   LrFunction schedule_;
+  double base_;  // of a schedule without a base
   int64_t count_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/io/file.h"
@@ -81,8 +82,10 @@ EventFile::~EventFile() {
 void EventFile::record(const std::string& bytes) {
   const std::string length = raw<uint64_t>(bytes.size());
   const std::string all = length + raw(masked_crc32c(length)) + bytes + raw(masked_crc32c(bytes));
-  WEFT_CHECK_AS(kResourceExhausted, std::fwrite(all.data(), 1, all.size(), file_) == all.size() && !std::fflush(file_),
-                path_, ": cannot be written: ", io::errno_text(errno));
+  if (!file_ || (std::fwrite(all.data(), 1, all.size(), file_) == all.size() && !std::fflush(file_))) return;
+  internal::warn(
+      str_cat("--log_dir: ", path_, " cannot be written: ", io::errno_text(errno), "; training goes on without it"));
+  std::fclose(std::exchange(file_, nullptr));
 }
 
 void EventFile::scalar(std::string_view tag, double value, int64_t step) {

@@ -23,6 +23,7 @@
 #include "framework/dispatch/rank/flight.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
+#include "framework/io/mark.h"
 #include "models/train/checkpoint.h"
 #include "models/train/job.h"
 
@@ -31,10 +32,10 @@ namespace {
 
 constexpr std::string_view kOfARun = "weft-";  // the beginning of the names of folders of runs
 
-// The folder that the launcher of this process holds; "": none.
+// The folder that the launcher of this process holds; "": none. A folder without a mark is a user's.
 std::string held_folder() {
   const char* const held = std::getenv(dist::kMemoryVariable);
-  return held ? held : "";
+  return held && io::has_mark(held, io::base_name(held)) ? held : "";
 }
 bool is_held(const std::string& folder) { return io::folder_of(folder) == held_folder(); }
 

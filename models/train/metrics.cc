@@ -38,13 +38,16 @@ std::string free_name(const std::string& path) {
 
 // The step of the line that begins at `begin` and ends before `end`; none if a crash damaged the line.
 std::optional<int64_t> step_of_line(int fd, int64_t begin, int64_t end) {
-  char text[kFirst.size() + 21], last = 0;
+  char text[kFirst.size() + 40], last = 0;
   const ssize_t n = ::pread(fd, text, std::min<size_t>(sizeof text, static_cast<size_t>(end - begin)), begin);
   if (n <= 0 || ::pread(fd, &last, 1, end - 1) != 1 || last != '}') return {};
   if (!std::string_view(text, n).starts_with(kFirst)) return {};
   int64_t step = 0;
   const auto read = std::from_chars(text + kFirst.size(), text + n, step);
-  return read.ec == std::errc() && read.ptr < text + n && *read.ptr == ',' ? std::optional(step) : std::nullopt;
+  if (read.ec != std::errc()) return {};
+  const std::string_view rest(read.ptr, static_cast<size_t>(text + n - read.ptr));
+  const bool own = rest.starts_with(",\"loss\":") || rest.starts_with(",\"eval_loss\":");  // else of another program
+  return own ? std::optional(step) : std::nullopt;
 }
 
 // The bytes of a metrics file up to the end of its last whole line with a step of at most `step`. Reads blocks from the
@@ -136,7 +139,7 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(pat
     WEFT_CHECK(kFirst.starts_with(std::string_view(first, n)), path,
                ": exists and is not a metrics file; use another --metrics file");
     const int64_t keep = resume_at > 0 ? bytes_until(::fileno(file_), size, resume_at) : 0;
-    if (resume_at >= 0 && keep == 0 && size > 0) {
+    if (keep == 0 && size > 0) {
       kept_ = free_name(path);
       WEFT_CHECK_AS(kResourceExhausted, ::rename(path.c_str(), kept_.c_str()) == 0, path, ": cannot be renamed to ",
                     kept_, ": ", io::errno_text(errno));
@@ -156,9 +159,10 @@ MetricsFile::~MetricsFile() {
 }
 
 void MetricsFile::line(const std::string& text) {
-  if (!file_) return;
-  WEFT_CHECK_AS(kResourceExhausted, std::fprintf(file_, "%s\n", text.c_str()) > 0 && std::fflush(file_) == 0, path_,
-                ": cannot be written: ", io::errno_text(errno));
+  if (!file_ || (std::fprintf(file_, "%s\n", text.c_str()) > 0 && std::fflush(file_) == 0)) return;
+  internal::warn(
+      str_cat("--metrics: ", path_, " cannot be written: ", io::errno_text(errno), "; training goes on without it"));
+  std::fclose(std::exchange(file_, nullptr));
 }
 
 void MetricsFile::write(const StepMetrics& m) {

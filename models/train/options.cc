@@ -504,6 +504,14 @@ bool starts_replicas(const TrainOptions& o) {
          !std::getenv("REPLICAS");
 }
 
+// The same text for "runs/a", "runs/a/" and "./runs/a": names beside the folder, and locks, follow from it.
+std::string plain_path(const std::string& path) {
+  std::filesystem::path plain;
+  for (const std::filesystem::path& part : std::filesystem::path(path))
+    if (!part.empty() && part != ".") plain /= part;
+  return plain.empty() ? "." : plain.string();
+}
+
 Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;
   for (const auto& [flag, value] : {std::pair("hf", &o.hf), std::pair("init_from", &o.init_from)})
@@ -512,7 +520,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   check_flag("context", o.context == 0 || !o.hf.empty(), str_cat(o.context), "--hf, or drop the flag");
   p.dir = o.checkpoint_dir.empty()
               ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of(family, p, o))), o.resume)
-              : io::resolve_path(o.checkpoint_dir);
+              : plain_path(io::resolve_path(o.checkpoint_dir));
   if (o.memory_every != "0") p.memory = memory_folder(o.memory_dir, p.dir);
   if (o.resume) p.resumed = newest_state(p.dir, p.memory);
   TrainState run;

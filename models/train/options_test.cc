@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "distributed/launch/held_memory.h"
 #include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 #include "models/moe/config.h"
@@ -130,9 +131,22 @@ TEST(Options, StatesInMemoryNeedAPlaceThatOutlivesProcesses) {
   o.restarts = 1;
   EXPECT_EQ(settle(moe::family(), o).memory, "");  // the launcher has no ranks
   o.restarts = 0;
-  ::setenv("JOB_MEMORY", "/held", 1);
-  EXPECT_TRUE(settle(moe::family(), o).memory.starts_with("/held/weft-")) << "two runs of a launcher have one folder";
+  const dist::HeldMemory held(1);
+  for (const auto& [path, is_held] : {std::pair(held.path(), true), {folder("of_a_user"), false}}) {
+    ::setenv("JOB_MEMORY", path.c_str(), 1);
+    if (is_held)
+      EXPECT_TRUE(settle(moe::family(), o).memory.starts_with(path + "/weft-")) << "two runs have one folder";
+    else
+      EXPECT_NE(refused(), "");
+  }
   ::unsetenv("JOB_MEMORY");
+  std::string dirs;
+  for (const char* same : {"/r/a", "/r/a/", "/r//./a/."}) {
+    TrainOptions other;
+    other.checkpoint_dir = same;
+    dirs += settle(moe::family(), other).dir + " ";
+  }
+  EXPECT_EQ(dirs, "/r/a /r/a /r/a ");
   o.memory_dir = folder("states");
   const auto setup = settle(moe::family(), o);
   EXPECT_TRUE(setup.memory.starts_with(o.memory_dir + "/weft-")) << setup.memory;

@@ -21,8 +21,9 @@ void StepFiles::open(int64_t step) {
   if (!o.log_dir.empty() && dist::is_first()) events_.emplace(io::resolve_path(o.log_dir), kept + 1);
   if (metrics_ && !metrics_->kept().empty())
     std::printf("%s: the metrics of an earlier run are kept in %s\n",
-                setup_.resumed.empty() ? "no checkpoint to resume from"
-                                       : "--metrics has no line up to the step of the checkpoint",
+                !goes_on                 ? "--metrics"
+                : setup_.resumed.empty() ? "no checkpoint to resume from"
+                                         : "--metrics has no line up to the step of the checkpoint",
                 metrics_->kept().c_str());
   if (metrics_) {
     rate_ = rate_of_products(setup_.device, setup_.dtype, goes_on);

@@ -99,11 +99,11 @@ DimMap dims_batch(const Attrs&, std::span<const TensorType> in, std::span<const 
   int next = batch;
   auto text = [&](std::span<const TensorType> types) {
     std::string s;
-    for (const TensorType& t : types) {
+    for (size_t i = 0; i < types.size(); ++i) {
       std::vector<std::string> words;
-      for (int d = 0; d < t.shape.size(); ++d)
+      for (int d = 0; d < types[i].shape.size(); ++d)
         words.push_back(d < batch ? internal::factor_name(d) : internal::factor_name(next++) + "?");
-      s += (s.empty() ? "" : ", ") + internal::join_words(words);
+      s += (i == 0 ? "" : ", ") + internal::join_words(words);  // the text of a number is empty
     }
     return s;
   };

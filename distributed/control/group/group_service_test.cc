@@ -217,6 +217,8 @@ TEST(GroupService, IdentityFromTheEnvironment) {
   ::setenv("REPLICA_GROUP_ID", "3", 1);
   ::setenv("REPLICAS_TOKEN", "secret", 1);
   EXPECT_EQ(replica_identity()->name, "3");
+  ::setenv("REPLICA", "a\nb", 1);
+  expect_has(error_of([] { replica_identity(); }), "need a name without control characters");
   ::setenv("REPLICA", "a", 1);
   ::setenv(kIncarnationVariable, "12", 1);
   const ReplicaIdentity id = replica_identity().value();

@@ -35,6 +35,8 @@ std::optional<ReplicaIdentity> replica_identity() {
   const std::string name = own.empty() ? variable("REPLICA_GROUP_ID") : own;
   WEFT_CHECK(!name.empty(), "replica: REPLICAS is ", one_line(address, 100),
              ", and REPLICA is not set; need the name of this replica in REPLICA, such as a");
+  WEFT_CHECK(std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 127; }),
+             "replica: the name is '", one_line(name, 100), "'; need a name without control characters");
   (void)parse_address(address, "replica, REPLICAS");
   const std::string incarnation = variable(kIncarnationVariable);
   ReplicaIdentity id{name, address, token()};
