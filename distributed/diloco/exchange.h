@@ -1,4 +1,4 @@
-// The exchange of one fragment among replicas: the weighted average of their outer gradients, with the same bits on all.
+// The exchange of one fragment among replicas: the weighted average of their outer gradients, with equal bits on all.
 // Each replica owns an equal share of the values, in whole blocks of the wire. It gets the share of all others, sums in
 // f32 in the order of the replicas, and sends the average, encoded once more, to all. Each message has a checksum.
 #pragma once

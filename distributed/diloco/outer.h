@@ -51,9 +51,9 @@ struct FragmentPiece {
   bool operator==(const FragmentPiece&) const = default;
 };
 
-/// Divides parts of these sizes into fragments. The values of all parts, one after the other, are cut into blocks of one
-/// size; fragment p has the blocks p, p + P, p + 2 P and so on. So fragments are equal to one block, and each has values
-/// from all depths of a model.
+/// Divides parts of these sizes into fragments. The values of all parts, one after the other, are cut into blocks of
+/// one size; fragment p has the blocks p, p + P, p + 2 P and so on. So fragments are equal to one block, and each has
+/// values from all depths of a model.
 std::vector<std::vector<FragmentPiece>> fragments_of(std::span<const int64_t> sizes, int64_t fragments);
 
 /// sum += weight d

@@ -24,8 +24,8 @@ class Replay {
   /// replicas, or has no view.
   explicit Replay(const std::string& path);
   /// Throws FailedPrecondition if the views do not lead from the position from which the run starts, or if the elastic
-  /// run had another value of one of `facts`. A part of the data has `rows` rows; 0: replicas have states of their own, so
-  /// the run starts from the first one.
+  /// run had another value of one of `facts`. A part of the data has `rows` rows; 0: replicas have states of their own,
+  /// so the run starts from the first one.
   void check(const RunPosition& from, int64_t rows,
              const std::vector<std::pair<std::string, std::string>>& facts) const;
   /// The replicas of the mesh of the elastic run.

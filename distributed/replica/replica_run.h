@@ -36,9 +36,9 @@ class ReplicaRun {
   /// Joins the group of `options.address`, which has up to `options.replicas` live replicas. Steps that this thread
   /// compiles until the end of this object are steps of live replicas.
   ///
-  /// If `made_before` is set, each replica makes training steps of its own, and vote() makes a step of the group between
-  /// them: made_before(s) is the number of training steps before step s of the group. A replica that comes back takes
-  /// the state of the first one with a state.
+  /// If `made_before` is set, each replica makes training steps of its own, and vote() makes a step of the group
+  /// between them: made_before(s) is the number of training steps before step s of the group. A replica that comes back
+  /// takes the state of the first one with a state.
   explicit ReplicaRun(const ReplicaOptions& options, std::function<int64_t(int64_t)> made_before = {});
 
   /// Waits for the next view, and takes or gives the state. Returns false if the run has ended. If it has a view,
