@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The program of docs/elastic.md: each cpp block of the page is in models/examples/elastic.cc, with any indentation.
+"""The programs of docs/elastic.md: each cpp block of the page is in models/examples/elastic.cc or diloco.cc, with any
+indentation.
 Two replicas of the program train. The test kills one of them, the other one continues, and the killed one comes back.
 One process makes their run again from the journal, with equal checkpoints."""
 import os
@@ -11,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-PROGRAM, LAUNCH, DIAGNOSE = (os.path.abspath(p) for p in ("models/examples/elastic", "tools/launch", "tools/diagnose"))
+LAUNCH, DIAGNOSE = (os.path.abspath(p) for p in ("tools/launch", "tools/diagnose"))
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
@@ -20,6 +21,8 @@ def lines(text):
 
 
 class ElasticTest(unittest.TestCase):
+    program = os.path.abspath("models/examples/elastic")
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
         self.running = []
@@ -59,14 +62,13 @@ class ElasticTest(unittest.TestCase):
         self.assertNotEqual(replica.wait(), 0)
 
     def test_blocks(self):
-        with open("models/examples/elastic.cc") as source, open("docs/elastic.md") as page:
-            program, text = lines(source.read()), page.read()
+        programs = [lines(pathlib.Path(f"models/examples/{name}.cc").read_text()) for name in ("elastic", "diloco")]
+        text = pathlib.Path("docs/elastic.md").read_text()
         blocks = re.findall(r"^```cpp\n(.*?)^```$", text, re.M | re.S)
         self.assertGreaterEqual(len(blocks), 2)
         for block in map(lines, blocks):
-            starts = range(len(program) - len(block) + 1)
-            self.assertTrue(any(program[i:i + len(block)] == block for i in starts),
-                            "models/examples/elastic.cc does not have this block of the page:\n" + "\n".join(block))
+            self.assertTrue(any(program[i:i + len(block)] == block for program in programs for i in range(len(program))),
+                            "no program has this block of the page:\n" + "\n".join(block))
 
     def run_replicas(self, mesh):
         journal = str(self.folder / "journal")
@@ -74,7 +76,7 @@ class ElasticTest(unittest.TestCase):
         address = self.wait_for("address", lambda: re.search(r"replicas at (\S+),", self.said("service")))[1]
 
         def replica(name):
-            return self.start(name, PROGRAM, mesh, "1000000000", str(self.folder / "run"), REPLICA=name,
+            return self.start(name, self.program, mesh, "1000000000", str(self.folder / "run"), REPLICA=name,
                               REPLICAS=address, JOB_FLIGHT=str(self.folder / "flight" / name))
 
         a, b = replica("a"), replica("b")
@@ -96,7 +98,7 @@ class ElasticTest(unittest.TestCase):
         for process in (a, b):
             self.assertEqual(process.wait(), 128 + signal.SIGTERM, self.said("a", "b"))
         last = self.newest()
-        subprocess.run([PROGRAM, mesh, str(last), str(self.folder / "again"), journal], check=True)
+        subprocess.run([self.program, mesh, str(last), str(self.folder / "again"), journal], check=True)
         self.compare(last)
 
     def compare(self, step):
@@ -125,12 +127,22 @@ class ElasticTest(unittest.TestCase):
 
     def test_one_job(self):
         for folder, steps in (("run", "150"), ("again", "50"), ("again", "150")):
-            subprocess.run([PROGRAM, "replica2", steps, str(self.folder / folder)], check=True)
+            subprocess.run([self.program, "replica2", steps, str(self.folder / folder)], check=True)
         self.compare(150)
-        done = subprocess.run([PROGRAM, "dp1", "150", "x"], env={**os.environ, "REPLICA": "a", "REPLICAS": "host:1"},
+        done = subprocess.run([self.program, "dp1", "150", "x"], env={**os.environ, "REPLICA": "a", "REPLICAS": "host:1"},
                               stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("so this program is one of several replicas, and the mesh is dp1; need a mesh with a dimension",
+                      done.stderr)
+
+
+class DilocoTest(ElasticTest):
+    program = os.path.abspath("models/examples/diloco")
+
+    def test_one_job(self):
+        done = subprocess.run([self.program, "replica2", "100", "x"], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("diloco: REPLICAS is not set; need the address of the service of replicas, or a journal\n",
                       done.stderr)
 
 

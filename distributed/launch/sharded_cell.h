@@ -32,6 +32,7 @@ class ShardedCell final : public PartedValue {
   ShardedCell(ShardLayout layout, const TensorType& type);
   Tensor gather(const Cell& cell) override;
   std::optional<Own> own_parts(const Cell& cell, double share, bool each_host) const override;
+  const ShardLayout& layout() const { return layout_; }
   bool has_layout(const ShardLayout& layout) const { return layout == layout_; }
   bool has_shard(int rank) const { return layout_.place[static_cast<size_t>(rank)] >= 0; }
   /// The placement on the mesh, as text.

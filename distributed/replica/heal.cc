@@ -53,13 +53,14 @@ uint64_t checksum_of(const Tensor& t, const Block& b) {
 class Healing {
  public:
   Healing(Communicator& replicas, const std::vector<bool>& heals, std::span<const StatePart> parts,
-          Work::Deadline deadline)
+          Work::Deadline deadline, bool from_first)
       : replicas_(replicas), parts_(parts), deadline_(deadline) {
     WEFT_CHECK_AS(kUnavailable, std::ssize(heals) == replicas.size(), "healing: the view of ", heals.size(),
                   " replicas has ended");
     for (int p = 0; p < replicas.size(); ++p) (heals[p] ? joiners_ : donors_).push_back(p);
     WEFT_BUG_IF(donors_.empty(), "heal: no replica has the state");
     joins_ = heals[replicas.rank()];
+    if (from_first) donors_.resize(1);
   }
 
   HealedState run(const std::string& record) {
@@ -69,7 +70,8 @@ class Healing {
     if (joins_) return take(of, bytes);
     if (replicas_.rank() == donors_[0])
       for (const int joiner : joiners_) wait(send(joiner, view_of(const_cast<char*>(record.data()), bytes)));
-    give(of[std::ranges::find(donors_, replicas_.rank()) - donors_.begin()]);
+    const auto own = std::ranges::find(donors_, replicas_.rank());
+    if (own != donors_.end()) give(of[own - donors_.begin()]);
     return {};
   }
 
@@ -213,8 +215,8 @@ class Healing {
 }  // namespace
 
 HealedState heal(Communicator& replicas, const std::vector<bool>& heals, std::span<const StatePart> parts,
-                 const std::string& record, Work::Deadline deadline) {
-  return Healing(replicas, heals, parts, deadline).run(record);
+                 const std::string& record, Work::Deadline deadline, bool from_first) {
+  return Healing(replicas, heals, parts, deadline, from_first).run(record);
 }
 
 }  // namespace weft::dist

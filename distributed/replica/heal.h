@@ -34,8 +34,9 @@ struct HealedState {
 /// place. heals[p]: place p is a joiner; there are donors too. `parts` is in one order on all ranks, and `record` is
 /// the part of a donor's state that is in no cell. The result is empty on donors. Throws, and nothing is healed on this
 /// rank, if a rank fails, the deadline passes or bytes are damaged. Before bytes of the state move, all ranks throw one
-/// error if the names, types or layouts of their parts differ, or the records of donors.
+/// error if the names, types or layouts of their parts differ, or the records of donors. `from_first`: the states of
+/// donors differ, and the first one gives its own.
 HealedState heal(Communicator& replicas, const std::vector<bool>& heals, std::span<const StatePart> parts,
-                 const std::string& record, Work::Deadline deadline);
+                 const std::string& record, Work::Deadline deadline, bool from_first = false);
 
 }  // namespace weft::dist

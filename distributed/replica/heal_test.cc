@@ -162,6 +162,25 @@ TEST(Heal, SharesTheBytes) {
   EXPECT_EQ(outcomes[0][3].messages, 1 + 2 + 1);
 }
 
+// If donors have states of their own, the first one gives its state.
+TEST(Heal, FromTheFirstDonor) {
+  const std::vector<bool> heals{true, false, false};
+  const auto communicators = make_thread_communicators(3, "replica");
+  std::vector<HealedState> got(3);
+  std::vector<std::thread> threads;
+  for (int p = 0; p < 3; ++p)
+    threads.emplace_back([&, p] {
+      got[p] = heal(*communicators[p], heals, state(0, static_cast<uint64_t>(p), kSeveralBlocks), str_cat("state ", p),
+                    in_a_minute(), /*from_first=*/true);
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(got[0].record, "state 1");
+  const std::vector<StatePart> want = state(0, 1, kSeveralBlocks);
+  ASSERT_EQ(got[0].values.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(equal(got[0].values[i], want[i].value)) << want[i].name;
+  EXPECT_TRUE(got[1].values.empty() && got[2].values.empty());
+}
+
 TEST(Heal, NothingMovesWithoutJoiners) {
   const auto outcomes = heal_all({.heals = {false, false}});
   for (const Outcome& o : outcomes[0]) {

@@ -25,6 +25,18 @@ Replay::Replay(const std::string& path) : path_(path) {
   replicas_ = control::replicas_in(title);
   WEFT_CHECK(replicas_ > 0, path, ": its title '", one_line(title, 200), "' has no number of replicas");
   history_ = control::history_of(views, views.back().number);
+  all_ = control::history_of(views, views.back().number, /*all=*/true);
+}
+
+const control::ReplicaView& Replay::view_at(int64_t step) const {
+  const auto next = std::ranges::upper_bound(history_, step, {}, &control::ReplicaView::start);
+  WEFT_CHECK_AS(kOutOfRange, next != history_.begin(), "replay: the views of ", path_, " begin after step ", step);
+  return next[-1];
+}
+
+std::vector<control::ReplicaView> Replay::views_from(int64_t step) const {
+  const auto same = std::ranges::equal_range(all_, step, {}, &control::ReplicaView::start);
+  return {same.begin(), same.end()};
 }
 
 // Throws if a fact differs from the line of a view with its name.
@@ -47,6 +59,9 @@ void Replay::check(const RunPosition& from, int64_t rows, const FactList& facts)
   WEFT_CHECK_AS(kFailedPrecondition, from.step >= first.start, "replay: the views of ", path_, " begin at step ",
                 first.start, ", and this run at step ", from.step, "; need a checkpoint of the elastic run from there");
   if (from.step == first.start) return;
+  WEFT_CHECK_AS(kFailedPrecondition, rows > 0, "replay: the views of ", path_,
+                " begin before the state of this run; need the state with which they begin, because each replica has a "
+                "state of its own");
   const int64_t made_by = at(from.step - 1).view;
   WEFT_CHECK_AS(kFailedPrecondition, from.view == made_by, "replay: the checkpoint of step ", from.step, " is of view ",
                 from.view, ", and the views of ", path_, " make this step in view ", made_by,

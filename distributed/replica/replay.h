@@ -24,18 +24,23 @@ class Replay {
   /// replicas, or has no view.
   explicit Replay(const std::string& path);
   /// Throws FailedPrecondition if the views do not lead from the position from which the run starts, or if the elastic
-  /// run had another value of one of `facts`. A part of the data has `rows` rows.
+  /// run had another value of one of `facts`. A part of the data has `rows` rows; 0: replicas have states of their own,
+  /// so the run starts from the first one.
   void check(const RunPosition& from, int64_t rows,
              const std::vector<std::pair<std::string, std::string>>& facts) const;
   /// The replicas of the mesh of the elastic run.
   int64_t replicas() const { return replicas_; }
+  /// The view that makes a step.
+  const control::ReplicaView& view_at(int64_t step) const;
+  /// All views in which replicas joined before a step: several, if the first ones made no step.
+  std::vector<control::ReplicaView> views_from(int64_t step) const;
   /// The parts of the data that a step takes, with place 0.
   DataPart at(int64_t step) const { return part_at(history_, step, 0); }
 
  private:
   std::string path_;
   int64_t replicas_ = 0;
-  std::vector<control::ReplicaView> history_;
+  std::vector<control::ReplicaView> history_, all_;  // all_: also views without steps
 };
 
 }  // namespace weft::dist

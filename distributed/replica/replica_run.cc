@@ -16,8 +16,14 @@ std::string fact_line(const std::string& name, const std::string& value) {
   return str_cat(name, " ", whole ? value : str_cat("checksum ", io::hex64(io::checksum(value))), "\n");
 }
 
-ReplicaRun::ReplicaRun(const ReplicaOptions& options)
-    : name_(options.name), replicas_(options.replicas), timeout_(options.timeout), member_(options) {}
+ReplicaRun::ReplicaRun(const ReplicaOptions& options, std::function<int64_t(int64_t)> made_before)
+    : name_(options.name),
+      replicas_(options.replicas),
+      timeout_(options.timeout),
+      made_before_(std::move(made_before)),
+      member_(options) {
+  if (!made_before_) scope_.emplace(member_);
+}
 
 bool ReplicaRun::enter(const ReplicaState& s) {
   while (!member_.has_view()) {
@@ -34,7 +40,7 @@ bool ReplicaRun::enter(const ReplicaState& s) {
     try {
       healed = heal_cells(
           world, s.cells, s.shards(count, !takes), [&](int rank) { return member_.communicator(rank); }, heals,
-          live.place, takes ? "" : s.record(), std::chrono::steady_clock::now() + timeout_);
+          live.place, takes ? "" : s.record(), std::chrono::steady_clock::now() + timeout_, made_before_ != nullptr);
     } catch (const Error& e) {
       if (!takes) {  // the next step fails, and another view follows
         member_.close(e.what());
@@ -50,11 +56,32 @@ bool ReplicaRun::enter(const ReplicaState& s) {
     healed.adopt();
     s.adopt(healed.record);
     if (is_first()) {
-      std::printf("replica %s has the state of step %ld from the others\n", name_.c_str(), live.view.start);
+      std::printf("replica %s has the state of step %ld from the others\n", name_.c_str(), first_step());
       std::fflush(stdout);
     }
   }
   return true;
+}
+
+bool ReplicaRun::vote(bool has_sums) {
+  Processes* const job = Processes::current();
+  int64_t words[2] = {!has_sums, member_.note()};
+  if (job) job->max({words, kInt64, {2}, {1}});
+  if (words[0] != 0) member_.close("a replica has not all sums");
+  int64_t result[2] = {};
+  if (is_first()) {
+    const VoteResult r = member_.vote(words[0] == 0, words[1], std::chrono::steady_clock::now() + timeout_);
+    result[0] = r.committed, result[1] = r.note;
+  }
+  if (job) job->broadcast(0, {result, kInt64, {2}, {1}});
+  member_.decided({result[0] != 0, result[1]});
+  return result[0] != 0;
+}
+
+// The number of training steps before the view.
+int64_t ReplicaRun::first_step() const {
+  const int64_t start = member_.live().view.start;
+  return made_before_ ? made_before_(start) : start;
 }
 
 DataPart ReplicaRun::part(int64_t parts) const {
@@ -76,7 +103,7 @@ std::string ReplicaRun::text() const {
   const control::ReplicaView& view = member_.live().view;
   std::string names;
   for (const control::ViewMember& m : view.members) names += (names.empty() ? "" : ", ") + m.name;
-  return str_cat("view ", view.number, " from step ", view.start, ": ", view.members.size(), " of ", replicas_,
+  return str_cat("view ", view.number, " from step ", first_step(), ": ", view.members.size(), " of ", replicas_,
                  " replicas: ", names);
 }
 

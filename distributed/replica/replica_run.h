@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,11 @@ class ReplicaRun {
  public:
   /// Joins the group of `options.address`, which has up to `options.replicas` live replicas. Steps that this thread
   /// compiles until the end of this object are steps of live replicas.
-  explicit ReplicaRun(const ReplicaOptions& options);
+  ///
+  /// If `made_before` is set, each replica makes training steps of its own, and vote() makes a step of the group
+  /// between them: made_before(s) is the number of training steps before step s of the group. A replica that comes back
+  /// takes the state of the first one with a state.
+  explicit ReplicaRun(const ReplicaOptions& options, std::function<int64_t(int64_t)> made_before = {});
 
   /// Waits for the next view, and takes or gives the state. Returns false if the run has ended. If it has a view,
   /// returns at once. A collective of the processes of this replica, as finish() is.
@@ -43,6 +48,11 @@ class ReplicaRun {
   bool has_view() const { return member_.has_view(); }
   /// Whether this replica writes the files of the run: it is the first of the view.
   bool writes() const { return member_.live().place == 0; }
+  /// Ends a step of the group: whether it is committed. `has_sums`: this process has all sums. A collective of the
+  /// processes of this replica.
+  bool vote(bool has_sums);
+  ReplicaMember& member() { return member_; }
+  std::chrono::nanoseconds timeout() const { return timeout_; }
   /// The part of this replica in the step before which all steps took `parts` parts.
   DataPart part(int64_t parts) const;
   /// Makes the steps for one replica fewer and one more ready, once in a view: the next view then compiles nothing.
@@ -58,12 +68,15 @@ class ReplicaRun {
   std::string text() const;
 
  private:
+  int64_t first_step() const;
+
   const std::string name_;
   const int64_t replicas_;
   const std::chrono::nanoseconds timeout_;
+  const std::function<int64_t(int64_t)> made_before_;
   int64_t prepared_ = 0;  // the view for which prepare_next() was called
   ReplicaMember member_;
-  const ScopedReplicas scope_{member_};
+  std::optional<ScopedReplicas> scope_;
 };
 
 }  // namespace weft::dist

@@ -30,8 +30,10 @@ RunPosition position_of(const std::string& record) {
 
 int ranks_of_job(const Mesh& mesh) { return (control::replica_identity() ? replica_mesh(mesh) : mesh).size(); }
 
-ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options)
-    : job_(job), compile_(compile), options_(options), position_(options.position) {
+ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options,
+                         const std::optional<OwnSteps>& own)
+    : compile_(compile), options_(options), position_(options.position), job_(job) {
+  const int64_t first = own ? own->group_step : position_.step;
   const std::optional<control::ReplicaIdentity> id = control::replica_identity();
   const Mesh& mesh = compile.mesh;
   const char* const needs_replicas =
@@ -48,12 +50,12 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
   if (!options.journal.empty()) {
     WEFT_CHECK(!Processes::current(), "replica: got the journal ", options.journal,
                " in one of several processes; need one process, which makes the run again");
-    replay_.emplace(options.journal);
+    replay_ = std::make_shared<const Replay>(options.journal);
     WEFT_CHECK(replay_->replicas() == replica_count(mesh), options.journal, ": is of replica", replay_->replicas(),
                ", and the mesh is ", mesh.to_string(), "; need the mesh of the elastic run");
     auto facts = job.facts();
     facts.insert(facts.end(), sizes.begin(), sizes.end());
-    replay_->check(position_, options.rows, facts);
+    replay_->check({first, position_.samples, position_.view}, own ? 0 : options.rows, facts);
   }
   if (!id) return;
   std::string facts;
@@ -66,13 +68,14 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
                      .incarnation = id->incarnation,
                      .facts = facts,
                      .replicas = replica_count(mesh),
-                     .step = position_.step,
+                     .step = first,
                      .state_view = position_.view,
                      .ranks = replica_mesh(mesh).size(),
                      .job = Processes::current(),
                      .store = job.store(),
                      .transport = options.transport,
-                     .timeout = std::chrono::nanoseconds(static_cast<int64_t>(compile.timeout * 1e9))});
+                     .timeout = std::chrono::nanoseconds(static_cast<int64_t>(compile.timeout * 1e9))},
+      own ? own->made_before : nullptr);
 }
 ReplicaLoop::~ReplicaLoop() = default;
 
@@ -128,11 +131,14 @@ bool ReplicaLoop::enter_view() {
   const bool goes_on = run_->enter(state());
   stopped_ = run_->stops() ? std::optional<int>(run_->code()) : std::nullopt;
   if (!goes_on) return false;
-  if (run_->writes() && is_first()) {
-    std::printf("%s\n", run_->text().c_str());
-    std::fflush(stdout);
-  }
+  print_view();
   return true;
+}
+
+void ReplicaLoop::print_view() const {
+  if (!run_->writes() || !is_first()) return;
+  std::printf("%s\n", run_->text().c_str());
+  std::fflush(stdout);
 }
 
 DataPart ReplicaLoop::part() const {

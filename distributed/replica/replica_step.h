@@ -67,7 +67,16 @@ class ReplicaLoop {
   void finish();
 
  protected:
-  ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options);
+  /// Replicas that make training steps of their own, between the steps of the group (ReplicaRun).
+  struct OwnSteps {
+    int64_t group_step = 0;  // the step of the group after options.position
+    std::function<int64_t(int64_t)> made_before;
+  };
+  ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options,
+              const std::optional<OwnSteps>& own = {});
+  /// enter(), without Job::fail.
+  virtual bool enter_view();
+  void print_view() const;
   DataPart part() const;
   int64_t rows() const { return options_.rows; }
   CompileOptions options_of(int64_t live) const;
@@ -76,20 +85,20 @@ class ReplicaLoop {
   virtual World& prepare(int64_t live) = 0;
   virtual CellShards shards(int64_t live, bool made) = 0;
 
+  const CompileOptions compile_;
+  const ReplicaStepOptions options_;
+  RunPosition position_;
+  std::shared_ptr<const Replay> replay_;
+  std::unique_ptr<ReplicaRun> run_;  // null: no replica dies
+  std::optional<int> stopped_;
+  bool finished_ = false;  // without run_
+
  private:
-  bool enter_view();
   void check_cells(const CellShards& used) const;
   ReplicaState state();
 
   Job& job_;
-  const CompileOptions compile_;
-  const ReplicaStepOptions options_;
-  RunPosition position_;
-  std::optional<Replay> replay_;
-  std::unique_ptr<ReplicaRun> run_;  // null: no replica dies
-  int asked_ = -1;                   // without run_: the code of stop()
-  std::optional<int> stopped_;
-  bool finished_ = false;  // without run_
+  int asked_ = -1;  // without run_: the code of stop()
 };
 
 /// `Fn` is a function as for dist::compile, and returns a value. batch(first, rows) returns a tuple of its arguments:

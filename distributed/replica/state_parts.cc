@@ -86,14 +86,14 @@ class CellParts {
 
 HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& shards,
                        const std::function<Ref<Communicator>(int rank)>& replicas, const std::vector<bool>& heals,
-                       int place, const std::string& record, Work::Deadline deadline) {
+                       int place, const std::string& record, Work::Deadline deadline, bool from_first) {
   const auto all = std::make_shared<const CellParts>(cells, shards);
   const auto healed = std::make_shared<std::vector<HealedState>>(static_cast<size_t>(world.size()));
   std::vector<std::optional<Error>> errors(static_cast<size_t>(world.size()));
   // An error must not leave world.run(), which would end all collectives of the replica.
   world.run([&](int rank) {
     try {
-      (*healed)[rank] = heal(*replicas(rank), heals, all->parts(rank, !heals[place]), record, deadline);
+      (*healed)[rank] = heal(*replicas(rank), heals, all->parts(rank, !heals[place]), record, deadline, from_first);
     } catch (const Error& e) {
       errors[rank] = e;
     } catch (const std::exception& e) {

@@ -20,13 +20,14 @@ struct HealedCells {
 /// Gives the cells of this replica to the joiners of a view, or takes them. A collective of all ranks of all replicas:
 /// each process of a replica calls it. `world` has the ranks of the replica, and `shards` are from shards_of() of the
 /// step that follows: on donors with values, on joiners without. Cells that have no shards there are whole on each
-/// rank. replicas(rank) is the communicator of equal ranks. heals[p] and `record` are as for heal(); `place` is the
-/// place of this replica.
+/// rank. replicas(rank) is the communicator of equal ranks. heals[p], `record` and `from_first` are as for heal();
+/// `place` is the place of this replica.
 ///
 /// No cell changes before adopt(). Call it in all processes of the replica, once the group counts the replica as
 /// healed. Throws in all processes of the replica if one of its ranks fails.
 HealedCells heal_cells(World& world, const std::vector<std::pair<std::string, CellHandle>>& cells,
                        const CellShards& shards, const std::function<Ref<Communicator>(int rank)>& replicas,
-                       const std::vector<bool>& heals, int place, const std::string& record, Work::Deadline deadline);
+                       const std::vector<bool>& heals, int place, const std::string& record, Work::Deadline deadline,
+                       bool from_first = false);
 
 }  // namespace weft::dist

@@ -43,7 +43,8 @@ class Elastic : public ::testing::TestWithParam<std::string> {
     kernels_ = ::testing::TempDir() + "/elastic_kernels";
     restart_service();
   }
-  explicit Elastic(int64_t replicas = 2) : replicas_(replicas) {}
+  explicit Elastic(int64_t replicas = 2, std::vector<std::string> flags = {})
+      : replicas_(replicas), flags_(std::move(flags)) {}
   void TearDown() override {
     for (const auto& [name, pid] : running_) {
       ::kill(pid, SIGKILL);
@@ -82,6 +83,7 @@ class Elastic : public ::testing::TestWithParam<std::string> {
                                      str_cat("--checkpoint_dir=", root_, "/", folder),
                                      str_cat("--metrics=", root_, "/", folder, ".jsonl"),
                                      str_cat("--weft_cache=", kernels_)};
+    args.insert(args.end(), flags_.begin(), flags_.end());
     args.insert(args.end(), more.begin(), more.end());
     std::vector<std::string> variables;
     for (char** e = environ; *e; ++e) variables.emplace_back(*e);
@@ -169,40 +171,48 @@ class Elastic : public ::testing::TestWithParam<std::string> {
 
   /// A kill may come between a step and its checkpoint, so up to `lost` checkpoints are missing, but not the last one.
   void check_replay(int64_t lost, const std::string& journal = "journal") {
+    replay(journal);
+    if (HasFatalFailure()) return;
+    int64_t missing = 0;
+    for (int64_t step = 50; step <= steps_; step += 50) {
+      const bool saved = io::is_folder(str_cat(root_, "/run/step_", step));
+      EXPECT_TRUE(saved || step < steps_);
+      missing += !saved;
+      if (saved) expect_equal(step);
+    }
+    EXPECT_LE(missing, lost);
+    EXPECT_EQ(losses("run"), losses("replay"));
+  }
+  void kill_at_random(int64_t& killed);
+  void replay(const std::string& journal) {
     server_.reset();
     const pid_t child = start("", "replay.log", "replay", {str_cat("--replay=", root_, "/", journal)});
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0) << io::read_file(root_ + "/replay.log");
-    int64_t missing = 0;
-    for (int64_t step = 50; step <= steps_; step += 50) {
-      const std::string folder = str_cat("/step_", step);
-      const bool saved = io::is_folder(root_ + "/run" + folder);
-      EXPECT_TRUE(saved || step < steps_);
-      missing += !saved;
-      if (!saved) continue;
-      for (const char* file : {"/model.safetensors", "/optimizer.safetensors", "/state.json"})
-        EXPECT_TRUE(io::read_file(root_ + "/run" + folder + file) == io::read_file(root_ + "/replay" + folder + file))
-            << folder << file;
+  }
+  void expect_equal(int64_t step) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+      const std::string path = str_cat("/step_", step, "/", file);
+      EXPECT_TRUE(io::read_file(root_ + "/run" + path) == io::read_file(root_ + "/replay" + path)) << path;
     }
-    EXPECT_LE(missing, lost);
-    EXPECT_EQ(losses("run"), losses("replay"));
   }
 
   const int64_t replicas_;
+  const std::vector<std::string> flags_;
   std::string root_, kernels_;
   int64_t steps_ = 0;
   std::optional<control::GroupServer> server_;
   std::map<std::string, pid_t> running_;
 };
 
-TEST_P(Elastic, KilledReplicasComeBackAndTheRunIsItsReplay) {
-  steps_ = 1000 * (1 + g_kills);
+/// Kills replicas at random instants, and starts them again. Sets the number of kills.
+void Elastic::kill_at_random(int64_t& killed) {
   for (const char* name : {"a", "b"}) start_replica(name);
   std::mt19937_64 random(g_seed);
   const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
-  int64_t killed = 0, alone = 0;
-  for (; killed < g_kills; ++killed) {
+  int64_t alone = 0;
+  for (killed = 0; killed < g_kills; ++killed) {
     // Both replicas take part in the steps now.
     int64_t at = 0;
     ASSERT_NO_FATAL_FAILURE(wait_for("view of both", [&] { return at = steps_made(), over() || members() == 2; }));
@@ -238,6 +248,12 @@ TEST_P(Elastic, KilledReplicasComeBackAndTheRunIsItsReplay) {
   }
   EXPECT_GT(killed, 0) << "the run ended before the first kill";
   std::printf("%ld kills, %ld of them of one replica, %ld views\n", killed, alone, server_->status().view.number);
+}
+
+TEST_P(Elastic, KilledReplicasComeBackAndTheRunIsItsReplay) {
+  steps_ = 1000 * (1 + g_kills);
+  int64_t killed = 0;
+  ASSERT_NO_FATAL_FAILURE(kill_at_random(killed));
   ASSERT_NO_FATAL_FAILURE(check_replay(killed));
 }
 
@@ -296,6 +312,53 @@ TEST_P(Elastic, OneHostLeavesOtherFiles) {
   }
 }
 
+// Replicas that exchange outer gradients: each has a state of its own.
+class ElasticDiloco : public Elastic {
+ protected:
+  ElasticDiloco()
+      : Elastic(2,
+                {"--diloco=20", "--outer_fragments=2", "--outer_delay=3", "--outer_alpha=0.5", "--outer_wire=int8"}) {}
+  void check_checkpoints(int64_t lost, const std::string& journal) {
+    replay(journal);
+    if (HasFatalFailure()) return;
+    int64_t missing = 0;
+    for (const std::string& folder : io::list_folder(root_ + "/replay")) {
+      if (!folder.starts_with("step_")) continue;
+      const int64_t step = std::stoll(folder.substr(5));
+      const bool saved = io::is_folder(root_ + "/run/" + folder);
+      EXPECT_TRUE(saved || step < steps_);
+      missing += !saved;
+      if (saved) expect_equal(step);
+    }
+    EXPECT_LE(missing, lost);
+    EXPECT_EQ(train::newest_step(root_ + "/replay"), train::newest_step(root_ + "/run"));
+  }
+};
+
+TEST_P(ElasticDiloco, KilledReplicasComeBackAndTheRunIsItsReplay) {
+  steps_ = 1000 * (1 + g_kills);
+  int64_t killed = 0;
+  ASSERT_NO_FATAL_FAILURE(kill_at_random(killed));
+  ASSERT_NO_FATAL_FAILURE(check_checkpoints(killed, "journal"));
+}
+
+// A signal ends the run after the exchange that follows, and it goes on from there.
+TEST_P(ElasticDiloco, OneHostGoesOnAfterASignal) {
+  steps_ = 600;
+  running_["host"] = start("", "a.log", "run", {});
+  ASSERT_NO_FATAL_FAILURE(wait_for("steps", [&] { return steps_made() > 100; }));
+  ::kill(running_["host"], SIGTERM);
+  EXPECT_EQ(wait_end("host"), 143) << logs();
+  const int64_t step = train::newest_step(root_ + "/run");
+  EXPECT_EQ(step % 10, 3);
+  EXPECT_NE(logs().find(str_cat("interrupted after step ", step)), std::string::npos) << logs();
+  EXPECT_NE(logs().find("for each step and replica\n"), std::string::npos) << logs();
+  running_["host"] = start("", "a.log", "run", {});
+  EXPECT_EQ(wait_end("host"), 0) << logs();
+  EXPECT_NE(logs().find("diloco: this replica has sent "), std::string::npos) << logs();
+  ASSERT_NO_FATAL_FAILURE(check_checkpoints(0, "run.journal"));
+}
+
 class ElasticOfThree : public Elastic {
  protected:
   ElasticOfThree() : Elastic(3) {}
@@ -324,6 +387,8 @@ TEST_P(ElasticOfThree, EachComesBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mesh, ElasticOfThree, ::testing::Values(""), [](const auto&) { return std::string("alone"); });
+INSTANTIATE_TEST_SUITE_P(Mesh, ElasticDiloco, ::testing::Values("", "fsdp2"),
+                         [](const auto& info) { return info.param.empty() ? std::string("alone") : info.param; });
 INSTANTIATE_TEST_SUITE_P(Mesh, Elastic, ::testing::Values("", "fsdp2"),
                          [](const auto& info) { return info.param.empty() ? std::string("alone") : info.param; });
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "distributed/diloco/diloco_replica.h"
 #include "distributed/launch/processes.h"
 #include "distributed/placement/replica.h"
 #include "distributed/replica/replica_run.h"
@@ -38,13 +39,19 @@ dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& o, 
           .incarnation = setup.replica->incarnation,
           .facts = facts,
           .replicas = dist::replica_count(o.step.mesh),
-          .step = state.step,
+          .step = setup.outer ? dist::DilocoReplica::group_step(*setup.outer, state.step) : state.step,
           .state_view = state.state_view,
           .ranks = dist::replica_mesh(o.step.mesh).size(),
           .job = dist::Processes::current(),
           .store = job.store(),
           .transport = o.transport,
           .timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9))};
+}
+
+void check_replay(const Setup& setup, const TrainState& state,
+                  const std::vector<std::pair<std::string, std::string>>& facts) {
+  const int64_t step = setup.outer ? dist::DilocoReplica::group_step(*setup.outer, state.step) : state.step;
+  setup.replay->check({step, state.samples, state.state_view}, setup.outer ? 0 : setup.rows, facts);
 }
 
 bool take_folder(CheckpointSaver& saver, const Setup& setup, double seconds) {

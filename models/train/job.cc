@@ -126,7 +126,10 @@ std::unique_ptr<dist::Job> make_job(const TrainOptions& o, const std::string& di
   job.ranks = processes ? ranks : 1;
   TrainOptions copy = o;
   for (const Flag& flag : train_flags(copy))
-    if (!may_differ(flag.name)) job.facts.emplace_back("--" + flag.name, flag_text(flag));
+    if (flag.name.starts_with("outer_"))  // in the fact of --diloco, the flag before them: facts are few
+      job.facts.back().second += str_cat(" --", flag.name, " ", flag_text(flag));
+    else if (!may_differ(flag.name))
+      job.facts.emplace_back("--" + flag.name, flag_text(flag));
   // Hosts may have other files under one path. A process that only starts the others does not read them.
   if (processes && ranks > 1 && dist::started()) {
     job.facts.emplace_back("the content of --data", identity_of(o.data));

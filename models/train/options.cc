@@ -18,6 +18,7 @@
 #include "models/text/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
+#include "models/train/diloco.h"
 #include "models/train/memory.h"
 #include "models/train/microbatches.h"
 #include "models/train/plan_flags.h"
@@ -144,6 +145,7 @@ Flags train_flags(TrainOptions& o) {
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text", {-1}},
   };
+  for (Flag& flag : diloco_flags(o)) flags.push_back(std::move(flag));
   for (Flag& flag : plan_flags(step.plan)) flags.push_back(std::move(flag));
   for (Flag& flag : flags) flag.given = &o.given[flag.name];
   return flags;
@@ -550,7 +552,9 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   if (const auto at = p.config.find("context"); at != p.config.end()) check_length(o, std::stoll(at->second));
   check_batch_fits(o, length_of(p, o), dist::host_memory());
   settle_mesh(p, o);
+  restart_diloco(o);
   settle_replay(p, o);
+  settle_diloco(p, o);
   settle_profile(p, o);
   p.device = parse_device(o.device);
   check_flag("tf32", p.device.type == DeviceType::kCuda || !o.step.tf32, "true",

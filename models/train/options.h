@@ -7,6 +7,7 @@
 
 #include "compiler/options.h"
 #include "distributed/control/group/replica_identity.h"
+#include "distributed/diloco/outer.h"
 #include "distributed/replica/replay.h"
 #include "framework/cli/cli.h"
 #include "models/nn/transformer/language_model.h"
@@ -59,6 +60,10 @@ struct TrainOptions {
   std::string save_plan;
   std::string checkpoint_dir;
   bool resume = false;
+  int64_t diloco = 0;  // steps between exchanges of outer gradients; 0: replicas exchange gradients in each step
+  double outer_lr = 0.7, outer_momentum = 0.9, outer_alpha = 0;
+  int64_t outer_fragments = 1, outer_delay = 0;
+  std::string outer_wire = "f32";
   std::string replay;  // journal of the service of replicas; empty: none
   std::string metrics;
   std::string log_dir;
@@ -102,6 +107,7 @@ struct Setup {
   std::shared_ptr<const dist::Replay> replay;       // null: none
   std::optional<control::ReplicaIdentity> replica;  // this run is a replica of a group; null: it is not
   int64_t rows = 0;                                 // rows of the batch; with `replay` or `replica`, of one replica
+  std::optional<dist::OuterOptions> outer;          // --diloco; null: none
   bool on_text = true;
   uint64_t saved_hash = 0;                      // hash of the plan in options.plan; 0: none
   int64_t profile_first = 0, profile_last = 0;  // from 1; 0: none

@@ -291,6 +291,38 @@ TEST(Options, FlagsOfReplicas) {
   ::unsetenv("REPLICA");
 }
 
+TEST(Options, FlagsOfDiloco) {
+  train::Setup setup;
+  const auto refused = [&](const std::function<void(TrainOptions&)>& change) {
+    TrainOptions o;
+    o.mesh = "replica2,dp2";
+    o.batch_size = 8;
+    o.steps = 100;
+    o.diloco = 10;
+    o.data = "synthetic";
+    o.checkpoint_dir = ::testing::TempDir() + "/diloco_options";
+    change(o);
+    return testing::error_of([&] { setup = settle(moe::family(), o); });
+  };
+  const auto expect_has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  EXPECT_EQ(refused([](TrainOptions& o) { o.outer_fragments = 2, o.outer_delay = 4, o.outer_wire = "int4"; }), "");
+  ASSERT_TRUE(setup.outer);
+  EXPECT_EQ(setup.rows, 4);
+  EXPECT_EQ(setup.outer->exchanges(), 20);
+  EXPECT_EQ(refused([](TrainOptions& o) { o.diloco = 0, o.outer_delay = 2; }),
+            "--outer_delay: got 2; need --diloco above 0 as well");
+  expect_has(refused([](TrainOptions& o) { o.mesh = "dp2"; }),
+             "--mesh: got dp2; need a dimension replica: --diloco is");
+  expect_has(refused([](TrainOptions& o) { o.mesh = "replica2,pp2"; }), "need a mesh without pp");
+  expect_has(refused([](TrainOptions& o) { o.ranks = "threads"; }), "--diloco: got 10; need --restarts above 0");
+  expect_has(refused([](TrainOptions& o) { o.steps = 105; }),
+             "--diloco: got a run of 105 steps; need a multiple of 10");
+  expect_has(refused([](TrainOptions& o) { o.outer_fragments = 3; }), "--diloco: got 3 fragments and 10 steps");
+  expect_has(refused([](TrainOptions& o) { o.outer_wire = "i8"; }), "--outer_wire: got 'i8'; need f32, bf16, int8 or");
+}
+
 TEST(Options, FlagsOfCheckpointsNeedCheckpoints) {
   const auto refused = [](const std::map<std::string, std::string>& flags) {
     TrainOptions o;

@@ -1,5 +1,6 @@
 #include "models/train/run_text.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "distributed/launch/gathered_trace.h"
@@ -10,6 +11,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/base/units.h"
 #include "framework/io/file.h"
+#include "models/train/diloco.h"
 
 namespace weft::train {
 
@@ -24,6 +26,9 @@ std::map<std::string, std::string> run_flags(const TrainOptions& o, const Setup&
                                          {"microbatches", str_cat(o.asked_microbatches)},
                                          {"dtype", o.dtype},
                                          {"seed", str_cat(o.seed)}};
+  TrainOptions copy = o;
+  if (setup.outer)
+    for (const Flag& flag : diloco_flags(copy)) run.emplace(flag.name, flag_text(flag));
   if (!o.tokenizer.empty()) {
     run.emplace("tokenizer", o.tokenizer);
     run.emplace("tokenizer_name", tokenizer);
@@ -52,8 +57,15 @@ void announce(const TrainOptions& o, const Setup& setup, const std::string& fami
   std::printf("%ld steps of %ld x %ld tokens on %d thread%s (%s)%s\n", o.steps, o.batch_size, o.seq_len, num_threads(),
               num_threads() == 1 ? "" : "s", str_cat(selected_isa()).c_str(),
               ranks > 1 ? str_cat(", ", ranks, " ranks as ", o.step.mesh.to_string()).c_str() : "");
+  if (setup.outer) std::printf("%s\n", diloco_text(setup, o, parameters).c_str());
   if (step >= o.steps) std::printf("nothing left to do: step %ld is done; raise --steps above it to go on\n", step);
   std::fflush(stdout);
+}
+
+std::string nonfinite_text(const StepMetrics& m) {
+  const bool norm = std::isfinite(m.loss);
+  return str_cat("step ", m.step, ": the ", norm ? "gradient norm" : "loss", " is ", norm ? m.grad_norm : m.loss,
+                 " and nothing was changed; ");
 }
 
 void report_plan(const dist::PlanReport& report, const TrainOptions& o, const Setup& setup, int64_t memory_bytes) {

@@ -19,6 +19,8 @@ void print_new_values(const std::map<std::string, std::string>& before, const st
 /// Prints the model, the size of a step and the processor, before the first step. `step`: steps that are done.
 void announce(const TrainOptions& options, const Setup& setup, const std::string& family, int64_t parameters,
               int64_t tokens, int64_t step);
+/// "step 7: the loss is nan and nothing was changed; ".
+std::string nonfinite_text(const StepMetrics& metrics);
 /// Saves and prints the plan before the first step, as the flags say. `memory_bytes`: MemorySaver::host_bytes().
 void report_plan(const dist::PlanReport& report, const TrainOptions& options, const Setup& setup, int64_t memory_bytes);
 /// Saves the profile of all processes up to step `last`. A trace that cannot be written does not end the run. A

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "compiler/exec/record/profile.h"
+#include "distributed/diloco/diloco_replica.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/step.h"
 #include "distributed/placement/replica.h"
@@ -32,6 +33,7 @@
 #include "models/train/checkpoint.h"
 #include "models/train/checkpoint_saver.h"
 #include "models/train/compute_check.h"
+#include "models/train/diloco.h"
 #include "models/train/elastic.h"
 #include "models/train/evaluation.h"
 #include "models/train/first_weights.h"
@@ -102,6 +104,7 @@ class Trainer {
       healthy_ = Buffer(ones({}, {.dtype = kBool}).to(setup_.device), "healthy");
     }
     parameters_ = optimizer_->parameters(true);
+    if (setup_.outer) diloco_.emplace(*setup_.outer, diloco_step(), setup_.rows);
     building.reset();
   }
 
@@ -118,11 +121,14 @@ class Trainer {
 
   int run() {
     restore();
-    if (setup_.replay)
-      setup_.replay->check({state_.step, state_.samples, state_.state_view}, setup_.rows, run_facts(options_, flags()));
+    if (setup_.replay) check_replay(setup_, state_, run_facts(options_, flags()));
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
-    if (setup_.replica) elastic_.emplace(replica_options(setup_, options_, state_, flags(), job_));
+    if (setup_.replica)
+      elastic_.emplace(replica_options(setup_, options_, state_, flags(), job_),
+                       diloco_ ? dist::DilocoReplica::made_before(*setup_.outer) : nullptr);
+    if (diloco_)
+      diloco_->begin({state_.step, state_.samples, state_.state_view}, elastic_ ? &*elastic_ : nullptr, setup_.replay);
     std::optional<LongStage> tracing(std::in_place, "tracing the model");
     StepFiles files(options_, setup_, model_->flops_per_token(options_.seq_len));
     tracing.reset();
@@ -131,7 +137,6 @@ class Trainer {
       files.open(state_.step);
     };
     if (!elastic_) begin_files();
-    const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     const bool moe = family_.has_experts;
     Progress progress(state_.step, options_.steps);
     std::deque<Flight> flights;
@@ -171,18 +176,14 @@ class Trainer {
           if (went_back()) return;
           saver_.wait(progress);
           progress.finish();
-          WEFT_CHECK_AS(kInternal, !elastic_, "step ", m.step, ": the ",
-                        std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
-                        std::isfinite(m.loss) ? m.grad_norm : m.loss,
-                        " and nothing was changed; --replay with the journal names the op");
+          const std::string found = nonfinite_text(m);
+          WEFT_CHECK_AS(kInternal, !elastic_, found, "--replay with the journal names the op");
           // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
           internal::fail(Code::kInternal,
-                         str_cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
-                                 std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
-                                 step_of(f.part.live)
-                                     .first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows),
-                                                      to_tensor(f.batch.targets, f.batch.rows))));
+                         str_cat(found, step_of(f.part.live)
+                                            .first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows),
+                                                             to_tensor(f.batch.targets, f.batch.rows))));
         }
         state_.step = f.step;
         state_.samples = f.samples;
@@ -217,7 +218,7 @@ class Trainer {
     };
     // Waits for the next view of live replicas. Its first replica writes the files from now on. False: the run ended.
     const auto enters_view = [&] {
-      const bool goes_on = elastic_->enter(exchanged());
+      const bool goes_on = diloco_ ? diloco_->enter() : elastic_->enter(exchanged());
       watch();
       stops_ = elastic_->stops();
       code_ = elastic_->code();
@@ -235,13 +236,31 @@ class Trainer {
       progress.note(elastic_->text());
       return true;
     };
+    bool evaluates = false, saves = false;  // after the latest step, or after the exchange that follows it
+    const auto evaluate_and_save = [&] {
+      if (std::exchange(evaluates, false)) {
+        const double loss = evaluate();
+        files.write_eval(state_.step, loss);
+        if (writes()) progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
+      }
+      if (std::exchange(saves, false) && (!elastic_ || (elastic_->writes() && take_folder(saver_, setup_, 0))))
+        saver_.save(checkpoint(), /*last=*/false, progress);
+    };
     if (!setup_.memory.empty()) memory_.begin(checkpoint());
     model_->train();
-    while (elastic_ || queued < options_.steps) {
-      if (elastic_ && !elastic_->has_view() && !enters_view()) break;
-      if (elastic_ && (stops_ || queued == options_.steps)) {
+    while (elastic_ || queued < options_.steps || (diloco_ && !diloco_->between())) {
+      const bool trains = diloco_ && diloco_->ready();  // needs no view
+      if (elastic_ && !trains && !elastic_->has_view() && !enters_view()) break;
+      if (elastic_ && (stops_ || queued == options_.steps) && (!diloco_ || diloco_->between())) {
         save_last();
         elastic_->finish();
+        continue;
+      }
+      if (diloco_ && !diloco_->ready()) {
+        if (exchange()) {
+          saves |= elastic_ && (stops_ || queued == options_.steps) && setup_.checkpoint_every != 0;
+          evaluate_and_save();
+        }
         continue;
       }
       const NextStep next =
@@ -258,16 +277,17 @@ class Trainer {
       job_.progress(queued + 1);
       Flight f{.step = queued + 1,
                .begin = now_seconds(),
-               .lr = schedule.at(queued),
+               .lr = lr_at(queued),
                .part = part_at(queued),
                .show = next.show,
                .collect = next.collect};
       {
         const flight::HostPhase phase(flight::Phase::kLoader);
+        if (diloco_) loader_->seek(diloco_->row());
         // A replica has the rows of all: each may compute with whole arguments, such as a count of targets.
         f.batch = loader_->next(f.part.live * setup_.rows);
       }
-      f.samples = loader_->position();
+      f.samples = diloco_ ? diloco_->position().samples : loader_->position();
       optimizer_->set_lr(f.lr);
       {
         // Released before the next step allocates its batch, which then reuses their memory.
@@ -305,7 +325,9 @@ class Trainer {
       }
       flights.push_back(std::move(f));
       ++queued;
-      const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
+      if (diloco_) diloco_->made();
+      evaluates |= options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
+      saves |= next.saves;
       const bool checks = check && check->due(queued, next.saves || next.keeps || queued == options_.steps);
       const bool drains =
           evaluates || next.saves || next.keeps || checks || queued == options_.steps || queued == setup_.profile_last;
@@ -313,25 +335,23 @@ class Trainer {
       finish(drains ? 0 : lookahead());
       trace.reset();
       if (profile_ && queued == setup_.profile_last) end_profile(progress);  // once, also if the step is made again
-      if (queued < made || (checks && went_back())) continue;
+      if (queued < made || (checks && went_back())) {
+        evaluates = saves = false;
+        continue;
+      }
+      if (diloco_) continue;
       if (elastic_) {
         stops_ = elastic_->stops();
         code_ = elastic_->code();
         if (elastic_->has_view()) elastic_->prepare_next(exchanged());
       }
-      if (evaluates) {
-        const double loss = evaluate();
-        files.write_eval(state_.step, loss);
-        if (writes()) progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
-      }
-      if (next.saves && (!elastic_ || take_folder(saver_, setup_, 0)))
-        saver_.save(checkpoint(), /*last=*/false, progress);
-      else if (next.keeps)
-        memory_.save(checkpoint(), saver_.saved());
+      evaluate_and_save();
+      if (next.keeps && !next.saves) memory_.save(checkpoint(), saver_.saved());
     }
     finish(0);
     if (profile_) end_profile(progress);  // interrupted before its last step
     progress.finish();
+    if (diloco_ && elastic_) std::printf("%s\n", sent_text(*diloco_).c_str());
     if (meter && meter->steps() > 0) {
       const std::vector<RankMetrics> ranks = meter->all();
       std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
@@ -399,22 +419,57 @@ class Trainer {
 
   // The parts of the data that a step takes. Without views, one part is the whole batch.
   dist::DataPart part_at(int64_t step) const {
+    if (diloco_) return {.view = diloco_->position().view};
     if (elastic_) return elastic_->part(loader_->position() / setup_.rows);
     return setup_.replay ? setup_.replay->at(step) : dist::DataPart();
   }
 
+  Compiled<StepFn>& prepared(int64_t live) {
+    const int64_t rows = live * setup_.rows;
+    const Tensor ids = to_tensor(std::vector<int32_t>(static_cast<size_t>(rows * options_.seq_len)), rows);
+    prepare(step_of(live), ids, ids);
+    return step_of(live);
+  }
+
   // The state of this run for the other replicas, and theirs for this run.
   dist::ReplicaState exchanged() {
-    return {.prepare = [this](int64_t live) -> dist::World& {
-              const int64_t rows = live * setup_.rows;
-              const Tensor ids = to_tensor(std::vector<int32_t>(static_cast<size_t>(rows * options_.seq_len)), rows);
-              prepare(step_of(live), ids, ids);
-              return step_of(live).world();
-            },
+    return {.prepare = [this](int64_t live) -> dist::World& { return prepared(live).world(); },
             .shards = [this](int64_t live, bool made) { return dist::shards_of(step_of(live), made); },
             .cells = all_cells(),
             .record = [this] { return record_of(checkpoint().state); },
             .adopt = [this](const std::string& record) { state_.set_position(state_of(record)); }};
+  }
+
+  // The step of one replica that exchanges outer gradients.
+  dist::DilocoStep diloco_step() {
+    const auto [trained, others] = dist::trained_and_others(all_cells());
+    return {.prepare = [this]() -> dist::World* {
+              Compiled<StepFn>& step = prepared(1);
+              return dist::replica_mesh(options_.step.mesh).size() > 1 ? &step.world() : nullptr;
+            },
+            .shards = [this](bool made) { return dist::shards_of(step_of(1), made); },
+            .parameters = trained,
+            .others = others,
+            .record = [this] { return record_of(checkpoint().state); },
+            .adopt = [this](const std::string& record) { state_.set_position(state_of(record)); },
+            .make =
+                [this](int64_t step, int64_t row) {
+                  loader_->seek(row);
+                  const data::Batch batch = loader_->next(setup_.rows);
+                  optimizer_->set_lr(lr_at(step));
+                  (void)step_of(1)(to_tensor(batch.tokens, batch.rows), to_tensor(batch.targets, batch.rows));
+                }};
+  }
+
+  // Makes the next step of the group of replicas. Whether it is a committed exchange.
+  bool exchange() {
+    const bool begins = diloco_->between();
+    diloco_->advance();
+    if (begins || !diloco_->between()) return false;
+    if (elastic_) stops_ = elastic_->stops(), code_ = elastic_->code();
+    state_.samples = diloco_->position().samples;
+    state_.state_view = diloco_->position().view;
+    return true;
   }
 
   static void prepare(Compiled<StepFn>& step, const Tensor& tokens, const Tensor& targets) {
@@ -427,9 +482,14 @@ class Trainer {
   Compiled<StepFn>& step_of(int64_t live) {
     if (const auto at = steps_.find(live); at != steps_.end()) return at->second;
     CompileOptions options = options_.step;
-    if (has_views()) options.mesh = dist::with_replicas(options.mesh, live);
+    if (has_views())
+      options.mesh = diloco_ ? dist::replica_mesh(options.mesh) : dist::with_replicas(options.mesh, live);
     return steps_.emplace(live, dist::compile(StepFn([this](Tensor x, Tensor y) { return train_step(x, y); }), options))
         .first->second;
+  }
+
+  double lr_at(int64_t step) const {
+    return optim::CosineWarmup(options_.lr, options_.warmup, options_.steps, 0.1).at(step);
   }
 
   Tensor to_tensor(const std::vector<int32_t>& ids, int64_t rows) const {
@@ -481,6 +541,7 @@ class Trainer {
     NamedCells cells = optimizer_->named_cells();
     cells.emplace_back("rng.seed", default_generator(setup_.device).seed);
     cells.emplace_back("rng.step", default_generator(setup_.device).step);
+    if (diloco_) std::ranges::copy(diloco_->cells(), std::back_inserter(cells));
     return cells;
   }
 
@@ -513,18 +574,8 @@ class Trainer {
     if (options_.resume && folder.empty() && !setup_.replica)  // the line of a view says where replicas start
       std::printf("no checkpoint in %s yet: starting from the beginning\n", setup_.dir.c_str());
     if (folder.empty()) return load_first_weights(setup_, model_cells(), later());
-    if (!setup_.other_origin.empty()) std::printf("note: %s\n", setup_.other_origin.c_str());
-    TrainState s = read_state(folder);
-    // A checkpoint of an earlier version may lack fields.
-    WEFT_CHECK(std::includes(setup_.config.begin(), setup_.config.end(), s.model.begin(), s.model.end()),
-               state_path(folder), ": the checkpoint is of another model; use its --config (",
-               s.run.count("config") ? s.run["config"] : "unknown", ")");
-    if (!options_.tokenizer.empty()) check_tokenizer(tokenizer_->name(), s, folder);
-    const io::SafetensorsModel model = open_tensors(folder, "model", s),
-                               optimizer = open_tensors(folder, "optimizer", s);
-    print_new_values(s.run, flags());
-    load_cells(model, model_cells(), /*convert=*/false, later());
-    load_cells(optimizer, optimizer_cells(), /*convert=*/false, later());
+    const std::string tokenizer = options_.tokenizer.empty() ? "" : tokenizer_->name();
+    TrainState s = load_resumed(setup_, flags(), tokenizer, model_cells(), optimizer_cells(), later());
     flags_before_ = read_flags(folder);
     state_ = s;
     loader_->seek(s.samples);
@@ -557,6 +608,7 @@ class Trainer {
   std::optional<data::ShuffledLoader> loader_;
   std::optional<optim::AdamW> optimizer_;
   std::optional<dist::ReplicaRun> elastic_;    // this run is a replica of a group
+  std::optional<dist::DilocoReplica> diloco_;  // replicas exchange outer gradients
   std::map<int64_t, Compiled<StepFn>> steps_;  // key: live replicas
   std::optional<Evaluation> evaluation_;
   std::vector<Parameter> parameters_;

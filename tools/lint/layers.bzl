@@ -144,10 +144,16 @@ LAYERS = {
     ),
     # Replicas that may die: a replica in its group, its state and its data.
     "distributed/replica": room(["distributed/launch"], wing = True, planning = True),
+    # Replicas that train by themselves, and exchange outer gradients.
+    "distributed/diloco": room(["distributed/replica"], wing = True, tests = ["."]),
     "distributed/testing/*": room(["distributed/launch", "ops/testing"], wing = True, tests = [".", "distributed"]),
 
     # Collectives for programs written by hand.
-    "distributed": room(["ops/core", "distributed/launch", "distributed/replica", "framework/mesh"], wing = True, tests = ["models/*"]),
+    "distributed": room(
+        ["ops/core", "distributed/launch", "distributed/replica", "distributed/diloco", "framework/mesh"],
+        wing = True,
+        tests = ["models/*"],
+    ),
 
     "models/nn": room(["ops/composite", "framework/autodiff", "framework/io"], planning = True),
     "models/optim": room(["models/nn"], planning = True),
@@ -170,7 +176,7 @@ LAYERS = {
     "models/train": room(
         [
             ".", "framework/cli", "models/data", "models/text", "models/text/template", "models/weights",
-            "distributed/launch", "distributed/replica",
+            "distributed/launch", "distributed/replica", "distributed/diloco",
         ],
         wing = True,
         planning = True,

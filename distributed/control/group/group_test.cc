@@ -383,15 +383,17 @@ TEST(Views, HistoryAndParts) {
                                           {3, 10, 2, {{"a", 1}, {"b", 1}, {"c", 2, true}}},
                                           {4, 6, 1, {{"c", 3}}},
                                           {5, 20, 3, {{"b", 1}}}};
-  const auto numbers = [&](int64_t number) {
+  const auto numbers = [&](int64_t number, bool all = false) {
     std::string out;
-    for (const ReplicaView& v : history_of(views, number)) out += str_cat(v.number);
+    for (const ReplicaView& v : history_of(views, number, all)) out += str_cat(v.number);
     return out;
   };
   EXPECT_EQ(numbers(2), "12");
   EXPECT_EQ(numbers(3), "13");  // view 2 has no step
   EXPECT_EQ(numbers(4), "14");
   EXPECT_EQ(numbers(5), "135");
+  EXPECT_EQ(numbers(4, true), "14");
+  EXPECT_EQ(numbers(5, true), "1235");
   EXPECT_EQ(parts_before(history_of(views, 3), 10), 30);
   EXPECT_EQ(parts_before(history_of(views, 3), 12), 36);
   EXPECT_EQ(parts_before(history_of(views, 4), 12), 24);

@@ -70,11 +70,11 @@ ReplicaView view_of(std::string_view record, const ReplicaView& before) {
   return view;
 }
 
-std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number) {
+std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number, bool all) {
   std::vector<ReplicaView> history;
   for (const ReplicaView& v : views | std::views::reverse) {
     if (v.number != number) continue;
-    if (history.empty() || v.start < history.back().start) history.push_back(v);
+    if (history.empty() || v.start < history.back().start + all) history.push_back(v);
     number = v.after;
   }
   std::ranges::reverse(history);

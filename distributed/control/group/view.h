@@ -57,7 +57,8 @@ std::string record_of(const ReplicaView& view);
 ReplicaView view_of(std::string_view record, const ReplicaView& before);
 
 /// The views that made the state of view `number`, by rising starts. The steps of each end where the next one begins.
-std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number);
+/// `all`: also views without steps, in which replicas have healed.
+std::vector<ReplicaView> history_of(const std::vector<ReplicaView>& views, int64_t number, bool all = false);
 /// The number of parts of the data that the steps of these views before `step` took: each step takes one part for each
 /// member. If the first view starts at step 0, the member at place p takes part parts_before(history, step) + p in
 /// `step`.

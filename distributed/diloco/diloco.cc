@@ -1,0 +1,63 @@
+#include "distributed/diloco/diloco.h"
+
+#include "framework/base/error.h"
+
+namespace weft::dist {
+
+DilocoLoop::DilocoLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options,
+                       const OuterOptions& outer)
+    : ReplicaLoop(job, compile, options,
+                  OwnSteps{DilocoReplica::group_step(outer, options.position.step), DilocoReplica::made_before(outer)}),
+      replica_(outer, step(), options.rows) {
+  WEFT_CHECK(run_ || replay_, "diloco: REPLICAS is not set; need the address of the service of replicas, or a journal");
+  WEFT_CHECK(!compile_.mesh.find("pp"), "diloco: got the mesh ", compile_.mesh.to_string(), "; need a mesh without pp");
+  replica_.begin(options.position, run_.get(), replay_);
+}
+
+DilocoStep DilocoLoop::step() {
+  const auto [trained, others] = trained_and_others(options_.cells);
+  return {.prepare = [this] { return ready_step(); },
+          .shards = [this](bool made) { return own_shards(made); },
+          .parameters = trained,
+          .others = others,
+          .record = [] { return std::string(); },
+          .adopt = [](const std::string&) {},
+          .make = [this](int64_t, int64_t row) { make(row); }};
+}
+
+CompileOptions DilocoLoop::own_options() const {
+  CompileOptions options = compile_;
+  options.mesh = replica_mesh(options.mesh);
+  return options;
+}
+
+bool DilocoLoop::enter_view() {
+  while (run_ || !finished_) {
+    const bool trains = replica_.ready();
+    if (run_ && !trains && !run_->has_view()) {
+      const bool goes_on = replica_.enter();
+      const bool stops = run_->stops() && (!goes_on || replica_.between());
+      stopped_ = stops ? std::optional<int>(run_->code()) : std::nullopt;
+      if (!goes_on) return false;
+      print_view();
+      take_position();
+    }
+    if (replica_.ready() || replica_.between()) return true;
+    replica_.advance();
+    take_position();
+    if (run_ && replica_.between() && run_->stops()) stopped_ = run_->code();
+  }
+  return false;
+}
+
+bool DilocoLoop::begin() {
+  if (replica_.between()) replica_.advance();
+  return replica_.ready();
+}
+
+void DilocoLoop::made() {
+  replica_.made();
+  take_position();
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,267 @@
+#include "distributed/diloco/diloco_replica.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "distributed/diloco/exchange.h"
+#include "framework/base/error.h"
+
+namespace weft::dist {
+
+std::function<int64_t(int64_t)> DilocoReplica::made_before(const OuterOptions& options) {
+  return [options](int64_t step) { return options.ends_after(step / 2 - 1 + step % 2); };
+}
+
+int64_t DilocoReplica::group_step(const OuterOptions& o, int64_t steps) {
+  o.check();
+  int64_t x = std::max<int64_t>(0, steps / o.between() - 1);
+  while (x < o.exchanges() && o.ends_after(x - 1) < steps) ++x;
+  WEFT_CHECK_AS(kFailedPrecondition, o.ends_after(x - 1) == steps, "diloco: the state is of step ", steps,
+                ", and exchanges end after the steps ", o.ends_after(x - 2), " and ", o.ends_after(x - 1),
+                "; need a checkpoint of a run with the same exchanges");
+  return 2 * x;
+}
+
+DilocoReplica::DilocoReplica(const OuterOptions& options, DilocoStep step, int64_t rows)
+    : options_(options), step_(std::move(step)), rows_(rows), outer_(options, step_.parameters) {}
+
+void DilocoReplica::begin(const RunPosition& at, ReplicaRun* run, std::shared_ptr<const Replay> replay) {
+  position_ = at;
+  run_ = run;
+  replay_ = std::move(replay);
+  group_ = group_step(options_, at.step);
+}
+
+DilocoReplica::~DilocoReplica() {
+  if (run_ && !under_way_.empty()) run_->member().close("this replica has ended");
+}
+
+// ---- the step of this replica ----
+World* DilocoReplica::prepare() {
+  World* const world = step_.prepare();
+  ranks_ = world ? world->local() : std::vector<int>{0};
+  return world;
+}
+
+CellShards DilocoReplica::bind(bool made) {
+  (void)prepare();
+  return outer_.bind(step_.shards(made), ranks_, made);
+}
+
+bool DilocoReplica::enter() {
+  NamedCells healed = step_.others;
+  healed.insert(healed.end(), outer_.cells().begin(), outer_.cells().end());
+  const ReplicaState state{
+      .prepare = [this](int64_t) -> World& {
+        if (World* const world = prepare()) return *world;
+        if (!alone_) alone_ = std::make_unique<World>(Mesh(), WorldOptions{.threads = 1});
+        return *alone_;
+      },
+      .shards = [this](int64_t, bool made) { return bind(made); },
+      .cells = healed,
+      .record = [this] { return str_cat(position_.step, " ", position_.samples, " ", step_.record()); },
+      .adopt =
+          [this](const std::string& record) {
+            char* rest = nullptr;
+            position_.step = std::strtoll(record.c_str(), &rest, 10);
+            position_.samples = std::strtoll(rest, &rest, 10);
+            outer_.take_anchors();
+            since_ = block_begin_ = position_.step;
+            has_gradients_ = false;
+            step_.adopt(rest + 1);
+          }};
+  if (!run_->enter(state)) return false;
+  group_ = run_->member().step();
+  (void)bind(true);  // the anchors of a new run are its first parameters
+  return true;
+}
+
+bool DilocoReplica::ready() {
+  const int64_t x = exchange_number();
+  if (between()) return false;
+  if (position_.step == options_.begins_after(x) && !has_gradients_) {
+    take_gradients();
+    if (run_ && run_->has_view() && position_.step < options_.ends_after(x)) start_exchange();
+  }
+  return position_.step < options_.ends_after(x);
+}
+
+void DilocoReplica::made() { ++position_.step, ++steps_; }
+
+void DilocoReplica::begin_block(int64_t place) {
+  const int64_t x = exchange_number(), steps = options_.ends_after(x) - position_.step;
+  block_begin_ = position_.step;
+  first_row_ = position_.samples + place * steps * rows_;
+}
+
+void DilocoReplica::take_gradients() {
+  const int64_t x = exchange_number();
+  bind(true);
+  const int64_t steps = std::clamp<int64_t>(options_.begins_after(x) - since_, 0, options_.steps_in(x));
+  gradients_ = {steps * rows_, outer_.gradients(x)};
+  has_gradients_ = true;
+}
+
+// ---- with other replicas ----
+void DilocoReplica::start_exchange() {
+  ReplicaMember& member = run_->member();
+  const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
+  for (size_t r = 0; r < ranks_.size(); ++r)
+    under_way_.push_back(
+        std::async(std::launch::async, [this, &member, deadline, r, others = member.communicator(ranks_[r])] {
+          try {
+            int64_t sent = 0;
+            auto average = exchange(*others, options_.wire, gradients_.d[r], gradients_.weight, deadline, sent);
+            sent_ += sent;
+            return average;
+          } catch (const Error& e) {
+            member.close(e.what());
+            throw;
+          }
+        }));
+}
+
+std::vector<std::vector<float>> DilocoReplica::finish_exchange(bool& good) {
+  if (under_way_.empty()) start_exchange();
+  std::vector<std::vector<float>> averages;
+  good = true;
+  for (auto& one : std::exchange(under_way_, {})) {
+    try {
+      averages.push_back(one.get());
+    } catch (const Error&) {
+      good = false;  // another view follows
+    }
+  }
+  return averages;
+}
+
+void DilocoReplica::advance() {
+  if (replay_) return between() ? replay_block() : replay_exchange();
+  const LiveView live = run_->member().live();
+  if (between()) {
+    if (!run_->vote(true)) return;
+    begin_block(live.place);
+    position_.samples +=
+        std::ssize(live.view.members) * (options_.ends_after(exchange_number()) - position_.step) * rows_;
+    ++group_;
+    return;
+  }
+  if (!has_gradients_) take_gradients();  // this replica has healed
+  bool good = false;
+  const std::vector<std::vector<float>> averages = finish_exchange(good);
+  if (!run_->vote(good)) return;
+  bind(true);
+  outer_.move_anchors(exchange_number(), averages);
+  outer_.move_parameters(exchange_number());
+  committed(live.view.number);
+}
+
+void DilocoReplica::committed(int64_t view) {
+  position_.view = view;
+  has_gradients_ = false;
+  ++group_;
+}
+
+// ---- a replay ----
+std::vector<Tensor> DilocoReplica::values_now() {
+  std::vector<Tensor> all;
+  for (const NamedCells* cells : {&step_.parameters, &step_.others}) {
+    const RankValues values(*cells, step_.shards(true));
+    for (size_t i = 0; i < values.size(); ++i)
+      for (const int rank : ranks_) all.push_back(values.get(i, rank));
+  }
+  return all;
+}
+
+void DilocoReplica::set_values(const std::vector<Tensor>& all) {
+  size_t next = 0;
+  for (const NamedCells* cells : {&step_.parameters, &step_.others}) {
+    const RankValues values(*cells, step_.shards(true));
+    for (size_t i = 0; i < values.size(); ++i)
+      for (const int rank : ranks_)
+        if (const Tensor& t = all[next++]; t.defined()) values.set(i, rank, t);
+  }
+}
+
+// The replicas that join before the next step of the group. The cells have the state of a checkpoint here.
+void DilocoReplica::join(const control::ReplicaView& view) {
+  const std::vector<Tensor> now = values_now();
+  const auto donor = std::ranges::find(view.members, false, &control::ViewMember::heals);
+  for (const control::ViewMember& m : view.members) {
+    Member& own = members_[m.name];
+    if (!m.heals && own.incarnation != m.incarnation) own = {m.incarnation, 0, now, {}};
+  }
+  for (const control::ViewMember& m : view.members) {
+    if (!m.heals) continue;
+    bind(true);
+    set_values(members_.at(donor->name).values);
+    outer_.take_anchors();
+    has_gradients_ = false;
+    since_ = position_.step;
+    Gradients none;
+    if (!between()) take_gradients(), none = std::move(gradients_);
+    has_gradients_ = false;
+    members_[m.name] = {m.incarnation, position_.step, values_now(), std::move(none)};
+  }
+  set_values(now);
+}
+
+void DilocoReplica::replay_block() {
+  const int64_t x = exchange_number();
+  bind(true);
+  for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
+  const control::ReplicaView &now = replay_->view_at(group_), &next = replay_->view_at(group_ + 1);
+  const auto count = std::ssize(now.members);
+  active_.clear();
+  std::vector<int64_t> places;
+  for (const control::ViewMember& m : now.members)
+    if (control::find(next, m.name, m.incarnation)) {
+      active_.push_back(m.name);
+      places.push_back(control::find(now, m.name, m.incarnation) - now.members.data());
+    }
+  WEFT_CHECK_AS(kFailedPrecondition, !active_.empty(), "replay: no replica of view ", now.number, " is in view ",
+                next.number);
+  ++group_;
+  const int64_t begin = position_.step;
+  // The training steps of the first one follow.
+  for (size_t i = active_.size(); i-- > 0;) {
+    Member& m = members_.at(active_[i]);
+    position_.step = begin;
+    set_values(m.values);
+    since_ = m.since;
+    has_gradients_ = false;
+    begin_block(places[i]);
+    if (i == 0) break;
+    for (; ready(); made()) step_.make(position_.step, row());
+    m = {m.incarnation, m.since, values_now(), std::move(gradients_)};
+  }
+  position_.samples += count * (options_.ends_after(x) - begin) * rows_;
+}
+
+void DilocoReplica::replay_exchange() {
+  bind(true);
+  Member& first = members_.at(active_[0]);
+  first = {first.incarnation, first.since, values_now(), std::move(gradients_)};
+  for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
+  const control::ReplicaView& view = replay_->view_at(group_);
+  const size_t ranks = members_.at(view.members[0].name).gradients.d.size();
+  std::vector<std::vector<float>> averages;
+  for (size_t r = 0; r < ranks; ++r) {
+    std::vector<std::vector<float>> d;
+    std::vector<int64_t> weights;
+    for (const control::ViewMember& m : view.members) {
+      const Gradients& g = members_.at(m.name).gradients;
+      d.push_back(g.d[r]), weights.push_back(g.weight);
+    }
+    averages.push_back(average_of(options_.wire, d, weights));
+  }
+  outer_.move_anchors(exchange_number(), averages);
+  for (auto m = view.members.rbegin(); m != view.members.rend(); ++m) {  // the first one stays
+    set_values(members_.at(m->name).values);
+    outer_.move_parameters(exchange_number());
+    members_.at(m->name).values = values_now();
+  }
+  committed(view.number);
+}
+
+}  // namespace weft::dist

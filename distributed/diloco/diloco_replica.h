@@ -1,0 +1,124 @@
+// DilocoReplica: this replica among replicas that train by themselves, and exchange outer gradients (outer.h).
+//
+// An exchange makes two steps of the group of replicas (control/group/member.h). Exchange x begins with step 2 x: it
+// decides which replicas make the training steps up to the exchange, and on which rows of the data. Step 2 x + 1 is the
+// exchange itself: its sums are the averages of outer gradients. A replica that heals before step 2 x trains with the
+// others. One that heals before step 2 x + 1 takes part in this exchange without weight. So the views of the service
+// decide on each bit of the run, and one process can make it again, with one replica after the other.
+//
+// A replica that heals takes anchors, outer momentum and the state of its optimiser from another one, and its
+// parameters are the anchors. If a replica is lost, its training steps since the last exchange are lost, too.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "distributed/diloco/outer.h"
+#include "distributed/diloco/outer_state.h"
+#include "distributed/launch/world.h"
+#include "distributed/replica/replay.h"
+#include "distributed/replica/replica_run.h"
+
+namespace weft::dist {
+
+/// The training step of a replica, as DilocoReplica sees it.
+struct DilocoStep {
+  std::function<World*()> prepare;                       // makes the step ready; null: it runs on one device
+  std::function<CellShards(bool made)> shards;           // shards_of() this step
+  NamedCells parameters;                                 // trained: f32, on the CPU
+  NamedCells others;                                     // further cells that the step reads or writes
+  std::function<std::string()> record;                   // the state that is in no cell, equal in all replicas
+  std::function<void(const std::string& record)> adopt;  // takes such a state, before position() changes
+  /// For a replay: makes a training step of another replica, from these rows, after `step` steps.
+  std::function<void(int64_t step, int64_t row)> make;
+};
+
+class DilocoReplica {
+ public:
+  /// `rows` of the data are the part of this replica in a training step. Throws InvalidArgument for bad options.
+  DilocoReplica(const OuterOptions& options, DilocoStep step, int64_t rows);
+  ~DilocoReplica();
+
+  /// For ReplicaRun: the training steps before a step of the group.
+  static std::function<int64_t(int64_t)> made_before(const OuterOptions& options);
+  /// The step of the group after this number of training steps. Throws FailedPrecondition if an exchange is not
+  /// complete there.
+  static int64_t group_step(const OuterOptions& options, int64_t steps);
+
+  /// The cells "outer.*". Checkpoints keep them.
+  const NamedCells& cells() const { return outer_.cells(); }
+  /// Begins at the position of a state. `run` has made_before(), and must outlive this. Without it, `replay` decides.
+  void begin(const RunPosition& at, ReplicaRun* run, std::shared_ptr<const Replay> replay = nullptr);
+  /// ReplicaRun::enter(). Only with `run`.
+  bool enter();
+  /// Whether the next training step can run now: it needs no view. If not, call enter() if there is no view, and
+  /// advance().
+  bool ready();
+  /// Makes the next step of the group, which waits for the other replicas. If it is not committed, there is no view.
+  void advance();
+  /// Whether all training steps are exchanged: checkpoints and the end of the run are here.
+  bool between() const { return group_ % 2 == 0; }
+  /// The first row of the data that the next training step takes.
+  int64_t row() const { return first_row_ + (position_.step - block_begin_) * rows_; }
+  /// A training step was made.
+  void made();
+  const RunPosition& position() const { return position_; }
+  /// Bytes that this process has sent to other replicas, and the training steps that it has made.
+  int64_t sent() const { return sent_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  // The outer gradients of an exchange, by rank of this process.
+  struct Gradients {
+    int64_t weight = 0;
+    std::vector<std::vector<float>> d;
+  };
+  // A replica of a replay.
+  struct Member {
+    int64_t incarnation = 0, since = 0;
+    std::vector<Tensor> values;
+    Gradients gradients;
+  };
+  int64_t exchange_number() const { return group_ / 2; }
+  World* prepare();
+  CellShards bind(bool made);
+  void begin_block(int64_t place);
+  void take_gradients();
+  void start_exchange();
+  std::vector<std::vector<float>> finish_exchange(bool& good);
+  void committed(int64_t view);
+  void join(const control::ReplicaView& view);
+  void replay_block();
+  void replay_exchange();
+  std::vector<Tensor> values_now();
+  void set_values(const std::vector<Tensor>& values);
+
+  const OuterOptions options_;
+  const DilocoStep step_;
+  const int64_t rows_;
+  RunPosition position_;
+  ReplicaRun* run_ = nullptr;
+  std::shared_ptr<const Replay> replay_;
+  OuterState outer_;
+  std::unique_ptr<World> alone_;  // if the step runs on one device
+  std::vector<int> ranks_;        // of this process
+  int64_t group_ = 0;             // the next step of the group
+  int64_t block_begin_ = 0;       // training steps before the present ones of this replica
+  int64_t first_row_ = 0;         // their first row
+  int64_t since_ = 0;             // the training steps before this replica healed
+  bool has_gradients_ = false;    // of the present exchange
+  Gradients gradients_;
+  std::vector<std::future<std::vector<float>>> under_way_;  // index: rank of this process
+  std::atomic<int64_t> sent_{0};
+  int64_t steps_ = 0;
+  std::map<std::string, Member> members_;  // of a replay
+  std::vector<std::string> active_;        // the replicas that make the present training steps of a replay
+};
+
+}  // namespace weft::dist

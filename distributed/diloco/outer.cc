@@ -1,0 +1,45 @@
+#include "distributed/diloco/outer.h"
+
+#include "framework/base/error.h"
+
+namespace weft::dist {
+
+constexpr int64_t kMostBlock = 65536;  // values
+
+void OuterOptions::check() const {
+  WEFT_CHECK(every > 0, "diloco: got ", every, " steps between exchanges; need 1 or more");
+  WEFT_CHECK(fragments > 0 && every % fragments == 0, "diloco: got ", fragments, " fragments and ", every,
+             " steps between exchanges; need a number of fragments that divides the steps");
+  WEFT_CHECK(delay >= 0 && delay < between(), "diloco: got a delay of ", delay, " steps; need less than ", between(),
+             ", the steps from one exchange to the next");
+  WEFT_CHECK(steps > 0 && steps % every == 0, "diloco: got a run of ", steps, " steps; need a multiple of ", every,
+             ", the steps between exchanges");
+  WEFT_CHECK(lr > 0 && lr <= 1e3, "diloco: got outer learning rate ", lr, "; need more than 0, at most 1000");
+  WEFT_CHECK(momentum >= 0 && momentum < 1, "diloco: got outer momentum ", momentum, "; need 0 or more, below 1");
+  WEFT_CHECK(alpha >= 0 && alpha < 1, "diloco: got alpha ", alpha, "; need 0 or more, below 1");
+}
+
+double OuterOptions::bytes_per_step(int64_t values, int64_t replicas) const {
+  const auto r = static_cast<double>(replicas);
+  return 2 * (r - 1) / r * static_cast<double>(wire_bytes(wire, values)) / static_cast<double>(every);
+}
+
+std::vector<std::vector<FragmentPiece>> fragments_of(std::span<const int64_t> sizes, int64_t fragments) {
+  int64_t all = 0;
+  for (const int64_t n : sizes) all += n;
+  const auto up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t rounds = std::max<int64_t>(1, up(all, fragments * kMostBlock));
+  const int64_t block = std::max(kWireBlock, up(up(all, fragments * rounds), kWireBlock) * kWireBlock);
+  std::vector<std::vector<FragmentPiece>> of(static_cast<size_t>(fragments));
+  int64_t before = 0;
+  for (size_t i = 0; i < sizes.size(); before += sizes[i++])
+    for (int64_t at = 0; at < sizes[i];) {
+      const int64_t position = before + at;
+      const int64_t count = std::min(sizes[i] - at, block - position % block);
+      of[static_cast<size_t>(position / block % fragments)].push_back({i, at, count});
+      at += count;
+    }
+  return of;
+}
+
+}  // namespace weft::dist
