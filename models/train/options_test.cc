@@ -17,7 +17,7 @@ namespace weft::train {
 namespace {
 
 std::string folder(const std::string& name) {
-  const std::string dir = ::testing::TempDir() + "/options_test_" + name;
+  const std::string dir = ::testing::TempDir() + "options_test_" + name;  // TempDir() ends with a slash
   io::remove_all(dir);
   io::make_folders(dir);
   return dir;
