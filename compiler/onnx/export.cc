@@ -185,10 +185,13 @@ class ModelWriter {
 }  // namespace
 
 std::string to_onnx(const Graph& g, const OnnxOptions& options) {
-  if (!g.writes.empty())
+  if (!g.writes.empty()) {
+    const std::string& first = g.cells[g.writes[0].cell]->name;
     internal::fail(Code::kFailedPrecondition,
-                   str_cat("onnx: the graph writes ", g.writes.size(), " cells, '", g.cells[g.writes[0].cell]->name,
-                           "' first; an ONNX model has no state: need a forward graph in evaluation mode"));
+                   str_cat("onnx: the graph writes ", g.writes.size(), " cells, the first ",
+                           first.empty() ? "without a name" : "'" + first + "'",
+                           "; an ONNX model has no state: need a forward graph, captured after model.eval()"));
+  }
   const NoGrad guard;
   return ModelWriter(*expanded(g), options).run();
 }

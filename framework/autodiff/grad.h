@@ -35,6 +35,11 @@ inline Gradients grad(const Tensor& loss, std::initializer_list<Parameter> wrt, 
   return grad(loss, std::vector<Parameter>(wrt), options, loc);
 }
 
+/// PyTorch's name in C++: autograd::grad({loss}, {x}).
+namespace autograd {
+using weft::grad;
+}  // namespace autograd
+
 /// Runs fn without keeping its intermediate values: backward recomputes them (Chen et al. 2016) with the same random
 /// bits.
 std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs,

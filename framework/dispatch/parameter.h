@@ -26,12 +26,14 @@ class CellHandle {
   /// In a job of processes, only the thread that runs the steps reads sharded cells and sets cells of a mesh.
   Tensor value(Loc loc = Loc::current()) const;
   operator Tensor() const { return value(Loc()); }
+  Tensor data(Loc loc = Loc::current()) const { return value(loc).detach(); }
   /// Replaces the value; shape, dtype and device must be equal. Inside capture, the write happens when the step
   /// commits.
   void set(const Tensor& value, Loc loc = Loc::current()) const;
   const TensorType& type() const { return cell().type; }
   const Shape& shape() const { return cell().type.shape; }
   DType dtype() const { return cell().type.dtype; }
+  DType scalar_type() const { return dtype(); }
   Device device() const { return cell().type.device; }
   int64_t numel() const { return cell().type.shape.numel(); }
   int dim() const { return cell().type.shape.size(); }

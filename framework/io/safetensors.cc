@@ -184,6 +184,12 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
   WEFT_CHECK_AS(kDataLoss, size >= 10, path, ": not a safetensors file: ", size, " bytes are too few");
   uint64_t length;
   state->file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  // A zip file begins with PK\3\4; a pickle with 0x80 and its protocol.
+  WEFT_CHECK(length <= uint64_t{kMaxHeader} ||
+                 ((length & 0xffffffff) != 0x04034b50 && ((length & 0xff) != 0x80 || (length >> 8 & 0xff) > 5)),
+             path,
+             ": is a zip file or a pickle, as torch.save writes; need safetensors: in Python, "
+             "safetensors.torch.save_file(torch.load(\"model.pt\"), \"model.safetensors\")");
   WEFT_CHECK_AS(kDataLoss, length <= uint64_t{kMaxHeader} && static_cast<int64_t>(length) <= size - 8, path,
                 ": not a safetensors file, or cut short: the header claims ", length, " bytes; the file has ", size);
   std::string header(length, '\0');

@@ -407,6 +407,11 @@ TEST(Safetensors, LyingFiles) {
   EXPECT_THAT(error_of([&] { SafetensorsFile f(path); }), HasSubstr("3 bytes are too few"));
   write_file_atomic(path, std::string(16, '\xff'));
   EXPECT_THAT(error_of([&] { SafetensorsFile f(path); }), HasSubstr("the header claims 18446744073709551615 bytes"));
+  for (const char* torch_save :
+       {"PK\3\4\0\0\x08\x08\0\0", "\x80\2\x8a\x0al\xfc\x9c\x46\xf9 "}) {  // since 1.6, and before
+    write_file_atomic(path, std::string(torch_save, 10));
+    EXPECT_THAT(error_of([&] { SafetensorsFile f(path); }), HasSubstr("in Python, safetensors.torch.save_file(torch."));
+  }
 }
 
 // The other tensors of the file are read.

@@ -59,7 +59,8 @@ namespace methods {
   M(kthvalue) M(norm) M(clamp) M(clip) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) \
   M(index_add) M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) \
   M(movedim) M(swapaxes) M(std_of) M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) \
-  M(tril) M(triu) M(diagonal) M(diag) M(masked_scatter) M(fill_diagonal) M(view) M(index)
+  M(tril) M(triu) M(diagonal) M(diag) M(masked_scatter) M(fill_diagonal) M(view) M(index) \
+  M(zeros) M(ones) M(empty) M(full)
 // clang-format on
 WEFT_PLAIN_METHODS(WEFT_CALL)
 WEFT_BINARY_METHODS(WEFT_CALL)
@@ -124,6 +125,8 @@ class TensorMethods : public internal::absent::Operand {
   WEFT_METHOD(norm, P(double p = 2, const Dims& dims = {}, bool keepdim = false), p, dims, keepdim)
   WEFT_METHOD(softmax, P(int64_t dim), dim)
   WEFT_METHOD(log_softmax, P(int64_t dim), dim)
+  WEFT_METHOD(softmax, P(int64_t dim, DType dtype), dim, dtype)
+  WEFT_METHOD(log_softmax, P(int64_t dim, DType dtype), dim, dtype)
   WEFT_METHOD(cumsum, P(int64_t dim), dim)
   WEFT_METHOD(cumprod, P(int64_t dim), dim)
   WEFT_METHOD(cummax, P(int64_t dim), dim)
@@ -132,6 +135,8 @@ class TensorMethods : public internal::absent::Operand {
   WEFT_METHOD(sort, P(int64_t dim = -1, bool descending = false), dim, descending)
   WEFT_METHOD(argsort, P(int64_t dim = -1, bool descending = false), dim, descending)
   WEFT_METHOD(topk, P(int64_t k, int64_t dim = -1, bool largest = true), k, dim, largest)
+  WEFT_METHOD(clamp, P(const Arg& min), min)
+  WEFT_METHOD(clip, P(const Arg& min), min)
   WEFT_METHOD(clamp, P(const Arg& min, const Arg& max), min, max)
   WEFT_METHOD(clip, P(const Arg& min, const Arg& max), min, max)
   WEFT_METHOD(lerp, P(const Arg& end, const Arg& weight), end, weight)
@@ -173,6 +178,18 @@ class TensorMethods : public internal::absent::Operand {
   WEFT_METHOD(index, P(const std::vector<indexing::TensorIndex>& at), at)
 #undef P
 #undef WEFT_METHOD
+  /// With x's dtype and device.
+#define WEFT_NEW(name)                                                                     \
+  auto new_##name(const Shape& shape, Loc loc = Loc::current()) const {                    \
+    return internal::methods::call_##name::with(shape, here(loc).tensor().options(), loc); \
+  }
+  WEFT_NEW(zeros)
+  WEFT_NEW(ones)
+  WEFT_NEW(empty)
+#undef WEFT_NEW
+  auto new_full(const Shape& shape, const Arg& value, Loc loc = Loc::current()) const {
+    return internal::methods::call_full::with(shape, value, here(loc).tensor().options());
+  }
 
   // A shape as a list, or as two to five numbers: x.reshape({2, -1}), x.reshape(2, -1).
 #define WEFT_METHOD(name, function)                                                                                \

@@ -189,6 +189,7 @@ class Tensor : public TensorMethods<Tensor> {
     return shape()[static_cast<int>(i)];
   }
   DType dtype() const { return get().type.dtype; }
+  DType scalar_type() const { return dtype(); }
   Device device() const { return get().type.device; }
   int dim() const { return shape().size(); }
   int64_t numel() const { return shape().numel(); }
@@ -230,6 +231,7 @@ class Tensor : public TensorMethods<Tensor> {
   bool requires_grad_enabled() const { return static_cast<bool>(get().grad); }
   /// The same value, detached from the tape.
   Tensor detach() const;
+  Tensor data() const { return detach(); }
 
   // Ops that are no methods of TensorMethods: framework code calls them (defined in ops/core).
   Tensor to(DType dtype, Loc loc = Loc::current()) const;

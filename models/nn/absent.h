@@ -2,6 +2,7 @@
 // nn::functional, the functions of namespace weft under PyTorch's name.
 #pragma once
 #include <concepts>
+#include <initializer_list>
 
 #include "models/nn/module.h"
 
@@ -31,6 +32,13 @@ class OptionChain {
   WEFT_OPTION(batch_first)
   WEFT_OPTION(bidirectional)
   WEFT_OPTION(dropout)
+  WEFT_OPTION(eps)
+  WEFT_OPTION(momentum)
+  WEFT_OPTION(affine)
+  WEFT_OPTION(elementwise_affine)
+  WEFT_OPTION(track_running_stats)
+  WEFT_OPTION(negative_slope)
+  WEFT_OPTION(inplace)
 #undef WEFT_OPTION
   template <std::derived_from<nn::Module> M>
   operator M() const;
@@ -46,6 +54,8 @@ namespace weft::nn {
     explicit Name(const A&...) {                                                                  \
       static_assert(sizeof...(A) > 99, #Name ": options are fields in braces: write nn::" layer); \
     }                                                                                             \
+    template <class T>                                                                            \
+    explicit Name(std::initializer_list<T> sizes) : Name(sizes.size()) {}                         \
   };
 WEFT_NO_OPTIONS(Conv1dOptions, "Conv1d(4, 8, 3, {.stride = 2})")
 WEFT_NO_OPTIONS(Conv2dOptions, "Conv2d(4, 8, 3, {.stride = 2})")
@@ -61,6 +71,11 @@ WEFT_NO_OPTIONS(LSTMOptions, "LSTM(4, 8, {.num_layers = 2})")
 WEFT_NO_OPTIONS(GRUOptions, "GRU(4, 8, {.num_layers = 2})")
 WEFT_NO_OPTIONS(RNNOptions, "RNN(4, 8, {.num_layers = 2})")
 WEFT_NO_OPTIONS(DropoutOptions, "Dropout(0.5)")
+WEFT_NO_OPTIONS(LeakyReLUOptions, "LeakyReLU(0.2)")
+WEFT_NO_OPTIONS(BatchNorm1dOptions, "BatchNorm1d(8, {.eps = 1e-3})")
+WEFT_NO_OPTIONS(BatchNorm2dOptions, "BatchNorm2d(8, {.eps = 1e-3})")
+WEFT_NO_OPTIONS(BatchNorm3dOptions, "BatchNorm3d(8, {.eps = 1e-3})")
+WEFT_NO_OPTIONS(LayerNormOptions, "LayerNorm({4, 8}, {.eps = 1e-3})")
 #undef WEFT_NO_OPTIONS
 
 namespace utils {

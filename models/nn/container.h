@@ -24,6 +24,7 @@ concept Layer = requires(const std::decay_t<L>& layer, const Tensor& x) {
 /// error inside a layer names the layer: "in net.2 (Linear)".
 class Sequential : public Module {
  public:
+  using Module::Module;
   Sequential() = default;
   // A single Sequential argument selects the copy constructor; this is checked first.
   template <class First, class... Rest>

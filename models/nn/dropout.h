@@ -7,6 +7,7 @@ namespace weft::nn {
 
 class Dropout : public Module {
  public:
+  using Module::Module;
   /// p in [0, 1) is the probability that an element becomes zero.
   explicit Dropout(double p = 0.5, std::source_location loc = std::source_location::current());
   Tensor operator()(const Arg& x) const;

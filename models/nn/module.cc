@@ -178,8 +178,8 @@ void check_name(const ModuleState& s, const std::string& name) {
 ModuleState& Module::checked_state() const {
   WEFT_CHECK_AS(
       kFailedPrecondition, state_,
-      "Module: used after a move from it; need the new module, or a copy instead of the move (a copy shares the "
-      "parameters)");
+      "Module: used after a move from it, or before an assignment to one made from nullptr; need the new module, or a "
+      "copy instead of the move (a copy shares the parameters)");
   return *state_;
 }
 
@@ -380,7 +380,7 @@ void Module::register_module(const std::string& name, const Module& child, std::
   internal::LineScope line(loc);
   check_name(checked_state(), name);
   WEFT_CHECK(child.state_ && child.state_.ref() != state_.ref(), "register_module: '", name,
-             "' is the module itself or was moved from; need another module");
+             "' is the module itself, or was moved from or made from nullptr; need another module");
   visit(*child.state_, "", [&](const std::string& path, const ModuleState& s) {
     WEFT_CHECK(&s != state_.ref().get(), "register_module: '", name, "' contains this module, as '",
                path.substr(0, path.empty() ? 0 : path.size() - 1), "'; need a tree of modules");

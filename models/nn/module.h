@@ -5,6 +5,7 @@
 // to() and the others, and so does a swap of two members. Assigning to a member of a copy does not.
 #pragma once
 #include <concepts>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -96,9 +97,15 @@ namespace weft::nn {
 /// Values by path, as in PyTorch: "blocks.0.attn.qkv.weight".
 using StateDict = std::map<std::string, Tensor>;
 
+class CallScope;
+
 class Module {
  public:
   Module();
+  /// A module without members, for a handle that is assigned later: every other use is an error. Layers have it, too:
+  /// nn::Linear fc{nullptr}. A template, so that 0 is a number.
+  template <std::same_as<std::nullptr_t> N>
+  explicit Module(N) {}
   /// Shares the cells of `o`; inside weft::clone(), makes new cells.
   Module(const Module& o);
   Module(Module&& o) noexcept;
@@ -231,6 +238,7 @@ class Module {
                          std::source_location loc = std::source_location::current());
 
  private:
+  friend class CallScope;
   explicit Module(Ref<internal::ModuleState> state) : state_(std::move(state)) {}
   /// Throws if the module was moved from.
   internal::ModuleState& checked_state() const;
@@ -242,7 +250,7 @@ class Module {
 /// layer's call operator begins with a CallScope. (A constructor has no path yet and begins with a LineScope.)
 class CallScope {
  public:
-  CallScope(const Module& layer, SourceLine line) : line_(line), name_(layer.path(), /*path=*/true) {}
+  CallScope(const Module& layer, SourceLine line) : line_(line), name_(layer.checked_state().path, /*path=*/true) {}
 
   /// Returns `r`, the result of the layer's call operator, and gives it to with_outputs() (models/nn/outputs.h).
   template <class R>

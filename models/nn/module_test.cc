@@ -248,20 +248,33 @@ TEST(Module, AMovedFromModuleHasNoMembers) {
   const TwoLayers m = std::move(n);
   EXPECT_EQ(m.parameters().size(), 4u);
   const std::string text =
-      "Module: used after a move from it; need the new module, or a copy instead of the move (a copy shares the "
-      "parameters)";
+      "Module: used after a move from it, or before an assignment to one made from nullptr; need the new module, or a "
+      "copy instead of the move (a copy shares the parameters)";
   const std::vector<std::function<void()>> uses{
-      [&] { n.parameters(); }, [&] { n.named_buffers(); },
-      [&] { n.state_dict(); }, [&] { n.load_state_dict({}); },
-      [&] { n.modules(); },    [&] { n.children(); },
-      [&] { n.train(); },      [&] { n.is_training(); },
-      [&] { n.to(kFloat64); }, [&] { n.up.cast_weights(kBFloat16); },
+      [&] { n.parameters(); },     [&] { n.named_buffers(); },
+      [&] { n.state_dict(); },     [&] { n.load_state_dict({}); },
+      [&] { n.modules(); },        [&] { n.children(); },
+      [&] { n.train(); },          [&] { n.is_training(); },
+      [&] { n.to(kFloat64); },     [&] { n.up.cast_weights(kBFloat16); },
+      [&] { n.up(ones({1, 2})); },
   };
   for (const auto& use : uses) EXPECT_EQ(error_of(use), text);
-  EXPECT_EQ(error_of([&] {
-              n.up(ones({1, 2}));
-            }).substr(0, 78),
-            "Parameter: used before it was given a cell, or after it was moved from; need o");
+  struct Later : Module {
+    Linear fc{nullptr};
+    BatchNorm2d norm{nullptr};
+    LSTM rnn{nullptr};
+    explicit Later(bool assigns) {
+      if (assigns) fc = register_module("fc", Linear(2, 3));
+    }
+  };
+  const Later empty(false);
+  EXPECT_EQ(error_of([&] { empty.fc(ones({1, 2})); }), text);
+  EXPECT_EQ(error_of([&] { empty.norm(ones({1, 2, 1, 1})); }), text);
+  EXPECT_EQ(error_of([&] { empty.rnn(ones({1, 1, 2})); }), text);
+  Later net(true);
+  EXPECT_EQ(net.fc.path(), "fc");
+  net.fc = Linear(2, 5);
+  EXPECT_EQ(net.get_parameter("fc.weight").size(0), 5);
   EXPECT_FALSE(n.is<Linear>());
   const TwoLayers copy = n;
   EXPECT_EQ(error_of([&] { copy.parameters(); }), text);

@@ -1,6 +1,7 @@
 // Optimizer: computes new parameter values from gradients. Learning rate, step count and moments are cells, so compiled
 // steps update them and checkpoints contain them. Arithmetic is f32 (f64 for f64 parameters).
 #pragma once
+#include <concepts>
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,6 +12,15 @@
 #include <vector>
 
 #include "framework/autodiff/grad.h"
+
+namespace weft::internal {
+/// What the loop over opt.param_groups() continues with after its error.
+struct NoGroup {
+  const NoGroup& options() const { return *this; }
+  void set_lr(double) const {}
+  double get_lr() const { return 0; }
+};
+}  // namespace weft::internal
 
 namespace weft::optim {
 
@@ -57,6 +67,22 @@ class Optimizer {
     static_assert(sizeof...(T) > 99,
                   "zero_grad: remove this call: gradients are values that grad() returns and "
                   "minimize() uses; nothing accumulates between steps");
+  }
+
+  /// Do not exist: the rate is a cell, and a schedule is a function of the step.
+  template <class T = Optimizer>
+  std::vector<internal::NoGroup> param_groups() const {
+    static_assert(!std::is_same_v<T, Optimizer>,
+                  "param_groups: write opt.set_lr(0.1) and opt.lr.value(); groups are given to the constructor, "
+                  "optim::SGD({{.params = ps, .lr_scale = 0.1}}, {.lr = 0.1})");
+    return {};
+  }
+  template <std::same_as<double> D>
+  operator D() const {
+    static_assert(sizeof(D) == 0,
+                  "a schedule is a function of the step: write optim::Scheduler s(opt, optim::StepLR{.base = 0.1, "
+                  ".step_size = 30}) for optim::StepLR s(opt, 30), and so on");
+    return 0;
   }
 
   /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"), for checkpoints.

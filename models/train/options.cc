@@ -33,8 +33,8 @@ Flags train_flags(TrainOptions& o) {
   Flags flags{
       {"config", &o.config, "configuration by name (--config list prints them); empty: the program's default"},
       {"hf", &o.hf,
-       "start from weights of transformers instead of a configuration: folder with config.json and safetensors, or "
-       "org/name in the local cache"},
+       "start from weights of transformers instead of a configuration: folder with config.json and safetensors, .gguf "
+       "file, or org/name in the local cache"},
       {"init_from", &o.init_from,
        "start from the weights of a checkpoint: a folder step_N, or a folder of such folders (the newest)"},
       {"context", &o.context, "with --hf, a shorter context than the model's; 0: the model's", {0}},
@@ -82,8 +82,8 @@ Flags train_flags(TrainOptions& o) {
        "from the right state"},
       {"restarts",
        &o.restarts,
-       "restarts from the newest checkpoint, or from a newer state in memory, after a signal has killed a process; a "
-       "new one resets the count",
+       "restarts from the newest checkpoint, or from a newer state in memory, after a signal has killed a process or "
+       "stopped it for 2 s; a new one resets the count",
        {0, 1000}},
       {"memory_every", &o.memory_every,
        "steps between states in memory, from which killed processes go on, 0 for none, or auto: about 2 % of the time; "

@@ -43,7 +43,10 @@ std::string find_hf(const std::string& path) {
     return here;
   }
   if (io::exists(here)) {
-    WEFT_CHECK(io::is_gguf(here), here, ": need a folder of transformers or a .gguf file");
+    WEFT_CHECK(
+        io::is_gguf(here), here,
+        ": need a folder of transformers or a .gguf file; save_pretrained(folder) of transformers converts files "
+        "of torch.save, .bin and .pt");
     return here;
   }
   const size_t slash = path.find('/');

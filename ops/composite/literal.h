@@ -78,6 +78,10 @@ struct LiteralOptions {
 /// A tensor of these numbers: integers give i64, numbers with a fraction f32, bools bool, as torch.tensor.
 Tensor tensor(const Literal& values, const LiteralOptions& options = {},
               std::source_location loc = std::source_location::current());
+template <std::same_as<DType> D>
+Tensor tensor(const Literal& values, D dtype, std::source_location loc = std::source_location::current()) {
+  return tensor(values, LiteralOptions{.dtype = dtype}, loc);
+}
 /// A 0-d tensor of this number.
 Tensor scalar(const Literal& value, const LiteralOptions& options = {},
               std::source_location loc = std::source_location::current());

@@ -61,13 +61,23 @@ Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& 
 /// Integers in [low, high), at most 2^31 different ones; i64 unless options give another dtype.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options = {.dtype = kInt64},
                std::source_location loc = std::source_location::current());
-// The shape as two to four numbers: randn(2, 3). A dtype in place of the options is an error.
+// PyTorch's dtype in place of the options: zeros({2}, kInt64).
+#define WEFT_DTYPE(name, parameters, ...)                                                                  \
+  template <std::same_as<DType> D>                                                                         \
+  Tensor name(WEFT_LIST parameters, D dtype, std::source_location loc = std::source_location::current()) { \
+    internal::LineScope line(loc);                                                                         \
+    return name(__VA_ARGS__, TensorOptions{.dtype = dtype});                                               \
+  }
+#define WEFT_LIST(...) __VA_ARGS__
+WEFT_DTYPE(full, (const Shape& shape, const Arg& value), shape, value)
+WEFT_DTYPE(arange, (const Arg& end), end)
+WEFT_DTYPE(arange, (const Arg& start, const Arg& end), start, end)
+WEFT_DTYPE(arange, (const Arg& start, const Arg& end, const Arg& step), start, end, step)
+WEFT_DTYPE(eye, (int64_t n), n)
+WEFT_DTYPE(randint, (int64_t low, int64_t high, const Shape& shape), low, high, shape)
+// The shape as two to four numbers: randn(2, 3).
 #define WEFT_SIZES(name)                                                                                            \
-  template <std::same_as<DType> D>                                                                                  \
-  Tensor name(const Shape&, D) {                                                                                    \
-    static_assert(sizeof(D) == 0, #name ": a dtype is an option: write " #name "({2}, {.dtype = kFloat64})");       \
-    return {};                                                                                                      \
-  }                                                                                                                 \
+  WEFT_DTYPE(name, (const Shape& shape), shape)                                                                     \
   template <std::integral B>                                                                                        \
   Tensor name(int64_t a, B b, const TensorOptions& options = {},                                                    \
               std::source_location loc = std::source_location::current()) {                                         \
@@ -89,6 +99,8 @@ WEFT_SIZES(empty)
 WEFT_SIZES(rand)
 WEFT_SIZES(randn)
 #undef WEFT_SIZES
+#undef WEFT_DTYPE
+#undef WEFT_LIST
 Tensor rand_like(const Arg& x);
 Tensor randn_like(const Arg& x);
 /// Integers in [low, high), in x's dtype.

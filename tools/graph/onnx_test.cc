@@ -94,8 +94,8 @@ TEST(Onnx, ConvolutionalNetsPassTheChecker) {
     return capture_graph([&](std::span<const Tensor> in) { return std::vector{net(in[0])}; }, {&image, 1});
   };
   EXPECT_EQ(testing::error_of([&] { to_onnx(*captured()); }),
-            "onnx: the graph writes 3 cells, 'norm.running_mean' first; an ONNX model has no state: need a forward "
-            "graph in evaluation mode");
+            "onnx: the graph writes 3 cells, the first 'norm.running_mean'; an ONNX model has no state: need a forward "
+            "graph, captured after model.eval()");
   net.eval();
   const std::string bytes = to_onnx(*captured());
   EXPECT_EQ(problem(bytes), "");
@@ -144,8 +144,8 @@ TEST(Onnx, AModelOfOnesOwnIsExportedWithItsTrainedWeights) {
 
   // A training step writes 4 parameters, 8 moments and the count of steps.
   EXPECT_EQ(testing::error_of([&] { onnx_export(step, path); }),
-            "onnx: the graph writes 13 cells, 'opt.steps' first; an ONNX model has no state: need a forward graph in "
-            "evaluation mode");
+            "onnx: the graph writes 13 cells, the first 'opt.steps'; an ONNX model has no state: need a forward graph, "
+            "captured after model.eval()");
   EXPECT_EQ(testing::error_of([&] {
               onnx_export(forward, path, {.inputs = {"x", "mask"}});
             }),

@@ -27,7 +27,7 @@ GOOD += [
 # Replicas that may die: in a given mesh, or in all meshes of the search, over the link between them.
 GOOD += [
     (["--model", "llama-8b", "--mesh", "replica2,fsdp16", "--batch", "64"],
-     ["\nreplica2,fsdp16", "sums over replicas ", "replica2: two replicas"]),
+     ["\nreplica2,fsdp16", "sums over replicas ", "replicaN: N replicas"]),
     (["--model", "llama-8b", "--gpus", "32", "--batch", "64", "--replicas", "4", "--replica_gbit", "8",
       "--replica_latency_us", "500"], ["between replicas 1 GB/s a GPU, 500 us a message\n", "\nreplica4,"]),
 ]

@@ -75,8 +75,9 @@ class NoGrad {
  private:
   bool saved_;
 };
-/// PyTorch's name in C++.
+// PyTorch's names in C++.
 using NoGradGuard = NoGrad;
+using InferenceMode = NoGrad;
 
 /// During its lifetime, ops on this thread are recorded for grad(), also inside NoGrad.
 class EnableGrad {
@@ -90,6 +91,7 @@ class EnableGrad {
  private:
   bool saved_;
 };
+using AutoGradMode = EnableGrad;
 
 /// During its lifetime, ops that this thread calls have the dtypes of torch.autocast: operands of contractions
 /// (kContraction) become `dtype`, bf16 or f16, and 16-bit operands of ops with kWantsF32 become f32. Ops with an f64

@@ -13,6 +13,7 @@ struct BilinearOptions {
 
 class Bilinear : public Module {
  public:
+  using Module::Module;
   Parameter weight;  // [out, in1, in2]; uniform within 1/sqrt(in1), like the bias
   Parameter bias;    // [out]; undefined without bias
   Bilinear(int64_t in1, int64_t in2, int64_t out, const BilinearOptions& options = {},

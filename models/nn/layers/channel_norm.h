@@ -10,6 +10,7 @@ namespace weft::nn {
 /// The base of the norms: a weight and a bias for each channel.
 class ChannelNorm : public Module {
  public:
+  using Module::Module;
   Parameter weight, bias;  // [channels]; undefined without affine
 
  protected:
@@ -20,6 +21,7 @@ class ChannelNorm : public Module {
 /// A norm that may keep running statistics.
 class RunningNorm : public ChannelNorm {
  public:
+  using ChannelNorm::ChannelNorm;
   Buffer running_mean, running_var;  // [channels], f32; undefined without track_running_stats
   Buffer num_batches_tracked;        // i64
 
@@ -42,6 +44,7 @@ struct BatchNormOptions {
 template <int N>
 class BatchNorm : public RunningNorm {
  public:
+  using RunningNorm::RunningNorm;
   explicit BatchNorm(int64_t channels, const BatchNormOptions& options = {},
                      std::source_location loc = std::source_location::current());
   /// PyTorch's next arguments.
@@ -66,6 +69,7 @@ struct GroupNormOptions {
 /// Normalises each sample over groups of channels (Wu & He 2018).
 class GroupNorm : public ChannelNorm {
  public:
+  using ChannelNorm::ChannelNorm;
   GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& options = {},
             std::source_location loc = std::source_location::current());
   template <std::floating_point E>
@@ -90,6 +94,7 @@ struct InstanceNormOptions {
 template <int N>
 class InstanceNorm : public RunningNorm {
  public:
+  using RunningNorm::RunningNorm;
   explicit InstanceNorm(int64_t channels, const InstanceNormOptions& options = {},
                         std::source_location loc = std::source_location::current());
   Tensor operator()(const Arg& x) const;

@@ -10,6 +10,7 @@ namespace weft::nn {
 /// The parameters of a convolution or transposed convolution, with PyTorch's initialisation.
 class ConvParameters : public Module {
  public:
+  using Module::Module;
   Parameter weight;
   Parameter bias;  // [out]; undefined without bias
 
@@ -41,6 +42,7 @@ struct ConvTransposeOptions {
 template <int N, class Options>
 class ConvLayer : public ConvParameters {
  public:
+  using ConvParameters::ConvParameters;
   ConvLayer(int64_t in, int64_t out, const Sizes& kernel_size, const Options& options = {},
             std::source_location loc = std::source_location::current());
   /// PyTorch's next arguments: Conv2d(4, 8, 3, 2) and Conv2d(4, 8, 3, 2, 1). A template, so that {} are options.

@@ -17,6 +17,7 @@ struct EmbeddingOptions {
 
 class Embedding : public Module {
  public:
+  using Module::Module;
   Parameter weight;  // [count, dim]
   Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options = {},
             std::source_location loc = std::source_location::current());

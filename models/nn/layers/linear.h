@@ -15,6 +15,7 @@ struct LinearOptions {
 
 class Linear : public Module {
  public:
+  using Module::Module;
   Parameter weight;  // [out, in]
   Parameter bias;    // [out]; undefined without bias
   Linear(int64_t in, int64_t out, const LinearOptions& options = {},

@@ -16,6 +16,7 @@ struct NormOptions {
 
 class Norm : public Module {
  public:
+  using Module::Module;
   Parameter weight;  // [normalized_shape], starts at 1; undefined without elementwise_affine
   Parameter bias;    // [normalized_shape]; undefined without bias
   /// x[..., normalized_shape], normalised over its last dims, scaled and shifted.
@@ -26,7 +27,7 @@ class Norm : public Module {
   Norm(NormKind kind, const Shape& normalized_shape, const NormOptions& options, std::source_location loc);
 
  private:
-  NormKind kind_;
+  NormKind kind_ = {};
   Shape normalized_shape_;
   double eps_;
 };
@@ -34,6 +35,7 @@ class Norm : public Module {
 /// (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al. 2016).
 class LayerNorm : public Norm {
  public:
+  using Norm::Norm;
   explicit LayerNorm(const Shape& normalized_shape, const NormOptions& options = {},
                      std::source_location loc = std::source_location::current())
       : Norm(kLayer, normalized_shape, options, loc) {}
@@ -52,6 +54,7 @@ class LayerNorm : public Norm {
 /// x / sqrt(mean of x² + eps) * weight (Zhang and Sennrich 2019).
 class RMSNorm : public Norm {
  public:
+  using Norm::Norm;
   explicit RMSNorm(const Shape& normalized_shape, const NormOptions& options = {},
                    std::source_location loc = std::source_location::current())
       : Norm(kRms, normalized_shape, options, loc) {}

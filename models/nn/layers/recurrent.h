@@ -35,6 +35,7 @@ RecurrentState next_state(RecurrentKind kind, const Tensor& from_input, const Te
 /// direction.
 class Recurrent : public Module {
  public:
+  using Module::Module;
   int64_t input_size() const { return input_; }
   int64_t hidden_size() const { return hidden_; }
 
@@ -50,7 +51,7 @@ class Recurrent : public Module {
  private:
   const char* name() const { return recurrent::name_of(kind_); }
 
-  Kind kind_;
+  Kind kind_ = {};
   int64_t input_, hidden_;
   RecurrentOptions options_;
   std::vector<Parameter> parameters_;  // for each layer and direction: weight_ih, weight_hh and, with bias, two biases
@@ -77,6 +78,7 @@ class SimpleRecurrent : public Recurrent {
 /// h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu (Elman 1990).
 class RNN : public SimpleRecurrent {
  public:
+  using SimpleRecurrent::SimpleRecurrent;
   RNN(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {}, bool relu = false,
       std::source_location loc = std::source_location::current())
       : SimpleRecurrent(relu ? recurrent::kRelu : recurrent::kTanh, input_size, hidden_size, options, loc) {}
@@ -89,6 +91,7 @@ class RNN : public SimpleRecurrent {
 /// Gated recurrent unit: reset and update gates, new value, in PyTorch's form (Cho et al. 2014, arXiv:1406.1078).
 class GRU : public SimpleRecurrent {
  public:
+  using SimpleRecurrent::SimpleRecurrent;
   GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {},
       std::source_location loc = std::source_location::current())
       : SimpleRecurrent(recurrent::kGru, input_size, hidden_size, options, loc) {}
@@ -100,6 +103,7 @@ class GRU : public SimpleRecurrent {
 /// Long short-term memory: input, forget, cell and output gates (Hochreiter and Schmidhuber 1997).
 class LSTM : public Recurrent {
  public:
+  using Recurrent::Recurrent;
   LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {},
        std::source_location loc = std::source_location::current())
       : Recurrent(recurrent::kLstm, input_size, hidden_size, options, loc) {}

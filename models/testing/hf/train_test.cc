@@ -330,6 +330,7 @@ TEST(HfTrain, OneSentenceForWhatDoesNotFit) {
       {"llama", [&](auto& o) { o.context = 8; }, "--context: got 8; need --hf"},
       {"llama", [&](auto& o) { o.init_from = llama3; }, "llama3: no checkpoint here"},
       {"llama", [&](auto& o) { o.hf = "no/such"; }, "no/such: neither a folder nor a model in "},
+      {"llama", [&](auto& o) { o.hf = llama3 + "/expected.safetensors"; }, "save_pretrained(folder) of transformers"},
       {"llama", [&](auto& o) { o.hf = llama3, o.set["ffn"] = "32"; },
        "--set: got ffn=32; need fields that keep the shapes of --hf, whose weights have blocks.0.ffn.gate.weight of "
        "shape"},

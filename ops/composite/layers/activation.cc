@@ -207,6 +207,11 @@ Tensor clamp_max(const Arg& x, const Arg& hi) {
   return hi.is_tensor() ? minimum(x, hi) : where(ge(x, hi), hi, x);
 }
 
+Tensor clamp(const Arg& x, const Arg& lo) {
+  const Called name("clamp");
+  return clamp_min(x, lo);
+}
+
 Tensor clamp(const Arg& x, const Arg& lo, const Arg& hi) {
   const Called name("clamp");
   LineScope line(x.line());

@@ -53,6 +53,9 @@ Tensor prelu(const Arg& x, const Arg& weight);
 /// it equally with a tensor that it equals (PyTorch 2.15). Any dtype but bool.
 Tensor clamp(const Arg& x, const Arg& lo, const Arg& hi);
 inline Tensor clip(const Arg& x, const Arg& lo, const Arg& hi) { return clamp(x, lo, hi); }
+/// clamp_min, as in PyTorch.
+Tensor clamp(const Arg& x, const Arg& lo);
+inline Tensor clip(const Arg& x, const Arg& lo) { return clamp(x, lo); }
 Tensor clamp_min(const Arg& x, const Arg& lo);
 Tensor clamp_max(const Arg& x, const Arg& hi);
 

@@ -3,6 +3,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state/state.h"
 #include "ops/composite/precision.h"
+#include "ops/core/creation.h"
 #include "ops/core/indexing/along.h"
 #include "ops/core/reductions/reduce.h"
 #include "ops/core/reductions/softmax.h"
@@ -37,6 +38,16 @@ Tensor log_softmax(const Arg& x, int64_t dim) {
 Tensor softmin(const Arg& x, int64_t dim) {
   LineScope line(x.line());
   return softmax(-floating_of(x, "softmin"), dim);
+}
+
+// The result has this dtype under Autocast, too.
+Tensor softmax(const Arg& x, int64_t dim, DType dtype) {
+  const FirstOperand t(x, "softmax");
+  return softmax(t.to(dtype), dim).to(dtype);
+}
+Tensor log_softmax(const Arg& x, int64_t dim, DType dtype) {
+  const FirstOperand t(x, "log_softmax");
+  return log_softmax(t.to(dtype), dim).to(dtype);
 }
 
 static int64_t implicit_dim(const Arg& x, const char* op) {

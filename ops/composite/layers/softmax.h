@@ -11,6 +11,9 @@ Tensor softmax(const Arg& x, int64_t dim);
 Tensor log_softmax(const Arg& x, int64_t dim);
 /// softmax(-x).
 Tensor softmin(const Arg& x, int64_t dim);
+/// The same of x in `dtype`.
+Tensor softmax(const Arg& x, int64_t dim, DType dtype);
+Tensor log_softmax(const Arg& x, int64_t dim, DType dtype);
 /// The same along PyTorch's implicit dim: 0 for at most one dim and for three, otherwise 1.
 Tensor softmax(const Arg& x);
 Tensor log_softmax(const Arg& x);

@@ -56,9 +56,9 @@ std::string machine_text(const Machine& m) {
 
 // The meaning of a word in plans; printed if a plan contains the word.
 constexpr std::pair<const char*, const char*> kWords[] = {
-    {" m", "m2: two microbatches, parts of a batch that run one after another"},
+    {" m", "mN: N microbatches, parts of a batch that run one after another"},
     {"replica",
-     "replica2: two replicas, each with the whole state and its part of the batch; if one dies, the others go on"},
+     "replicaN: N replicas, each with the whole state and its part of the batch; if one dies, the others go on"},
     {" zero ", "zero 1: the state of the optimiser is split over dp; zero 0: each rank of dp has all of it"},
     {" gather ", "gather once: weights that fsdp splits are gathered once a step; gather each: for each microbatch"},
     {" recompute", "recompute: backward computes full layers again, else cheap values alone"}};
