@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "framework/autodiff/grad.h"
+#include "models/optim/schedule.h"
 
 namespace weft::internal {
 /// What the loop over opt.param_groups() continues with after its error.
@@ -77,12 +78,13 @@ class Optimizer {
                   "optim::SGD({{.params = ps, .lr_scale = 0.1}}, {.lr = 0.1})");
     return {};
   }
-  template <std::same_as<double> D>
+  template <class D>
+    requires std::same_as<D, double> || std::same_as<D, BaseRate>
   operator D() const {
     static_assert(sizeof(D) == 0,
                   "a schedule is a function of the step: write optim::Scheduler s(opt, optim::StepLR{.base = 0.1, "
                   ".step_size = 30}) for optim::StepLR s(opt, 30), and so on");
-    return 0;
+    return 0.0;
   }
 
   /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"), for checkpoints.
