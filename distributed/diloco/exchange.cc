@@ -13,7 +13,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 struct Head {
-  uint64_t checksum = 0;  // of the rest
+  uint64_t checksum = 0;  // over the bytes that follow
   int64_t weight = 0;
 };
 

@@ -95,7 +95,7 @@ CellShards OuterState::bind(const CellShards& shards, const std::vector<int>& ra
     for (size_t c = 0; c < cells_.size(); ++c) {
       Cell& cell = cells_[c].second.cell();
       if (own_[c] && cell.remote.get() == own_[c].get()) continue;  // healed
-      if (cell.value.defined() || cell.remote) {                    // of a checkpoint
+      if (cell.value.defined() || cell.remote) {                    // a checkpoint gave it
         if (!own_[c]) continue;
         const internal::CellOwner own(cell, "diloco");
         auto* const stored = dynamic_cast<StoredValue*>(cell.remote.get());

@@ -60,7 +60,7 @@ class OuterState {
   const NamedCells parameters_;
   NamedCells cells_;  // all anchors, then all momenta
   bool made_ = false;
-  std::vector<Ref<ShardedCell>> own_;  // of cells_
+  std::vector<Ref<ShardedCell>> own_;  // index: cell
   std::vector<int> ranks_;
   RankValues inner_{{}, {}}, outer_{{}, {}};
   std::vector<std::vector<std::vector<FragmentPiece>>> fragments_;  // index: rank of this process, fragment

@@ -90,10 +90,10 @@ void ReplicaLoop::check_cells(const CellShards& used) const {
     if (++more <= 3)
       lacks += str_cat(lacks.empty() ? "" : ", ", cell->name.empty() ? "?" : cell->name, " ", cell->type);
   }
-  WEFT_CHECK(
-      more == 0, "ReplicaStep: the step uses ", more, " cells that ReplicaStepOptions::cells lacks: ", lacks,
-      more > 3 ? ", ..." : "",
-      "; need all cells that it reads or writes: named_cells() of models and optimisers, and the seed and step of default_generator()");
+  WEFT_CHECK(more == 0, "ReplicaStep: the step uses ", more, " cells that ReplicaStepOptions::cells lacks: ", lacks,
+             more > 3 ? ", ..." : "",
+             "; need all cells that it reads or writes: named_cells() of models and optimisers, and the seed and step "
+             "of default_generator()");
 }
 
 ReplicaState ReplicaLoop::state() {

@@ -10,7 +10,7 @@ namespace weft {
 void report_failure(Code code, const std::string& text) {
   const char* const path = std::getenv(kFailureReport);
   if (!path || !*path) return;
-  std::string kind;  // of an earlier report; another file is a user's
+  std::string kind;  // "follows" or "fails" in an earlier report; a user's file is left as it is
   if (std::ifstream before(path); before >> kind && kind != "follows" && kind != "fails") return;
   std::ofstream(path) << (follows(code) ? "follows " : "fails ") << text;
 }

@@ -79,7 +79,7 @@ class Optimizer {
     return {};
   }
   template <class D>
-    requires std::same_as<D, double> || std::same_as<D, BaseRate>
+  requires std::same_as<D, double> || std::same_as<D, BaseRate>
   operator D() const {
     static_assert(sizeof(D) == 0,
                   "a schedule is a function of the step: write optim::Scheduler s(opt, optim::StepLR{.base = 0.1, "

@@ -33,7 +33,7 @@ class Scheduler {
 
   Buffer lr_;
   LrFunction schedule_;
-  double base_;  // of a schedule without a base
+  double base_;  // for a schedule without a base
   int64_t count_ = 0;
 };
 
