@@ -361,7 +361,7 @@ std::optional<Error> MeshStep::shard_cells() {
 
 namespace {
 
-constexpr const char* kFirstCall = "the first call of a compiled step";
+constexpr const char* kFirstCall = "the first call of a compiled step with arguments of these shapes";
 
 // "argument 0, first used at model.cc:12".
 std::string argument_name(const Graph& g, size_t i) {
