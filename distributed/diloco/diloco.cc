@@ -7,7 +7,8 @@ namespace weft::dist {
 DilocoLoop::DilocoLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options,
                        const OuterOptions& outer)
     : ReplicaLoop(job, compile, options,
-                  OwnSteps{DilocoReplica::group_step(outer, options.position.step), DilocoReplica::made_before(outer)}),
+                  OwnSteps{DilocoReplica::group_step(outer, options.position.step), DilocoReplica::made_before(outer),
+                           outer.text()}),
       replica_(outer, step(), options.rows) {
   WEFT_CHECK(run_ || replay_, "diloco: REPLICAS is not set; need the address of the service of replicas, or a journal");
   WEFT_CHECK(!compile_.mesh.find("pp"), "diloco: got the mesh ", compile_.mesh.to_string(), "; need a mesh without pp");
@@ -16,7 +17,12 @@ DilocoLoop::DilocoLoop(Job& job, const CompileOptions& compile, const ReplicaSte
 
 DilocoStep DilocoLoop::step() {
   const auto [trained, others] = trained_and_others(options_.cells);
-  return {.prepare = [this] { return ready_step(); },
+  return {.prepare =
+              [this] {
+                World* const world = ready_step();
+                check_cells(own_shards(/*made=*/false));
+                return world;
+              },
           .shards = [this](bool made) { return own_shards(made); },
           .parameters = trained,
           .others = others,
@@ -42,6 +48,7 @@ bool DilocoLoop::enter_view() {
       print_view();
       take_position();
     }
+    if (!run_ && replica_.between() && asked_ >= 0) stopped_ = asked_;
     if (replica_.ready() || replica_.between()) return true;
     replica_.advance();
     take_position();

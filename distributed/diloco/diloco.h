@@ -44,6 +44,9 @@ class DilocoLoop : public ReplicaLoop {
   virtual CellShards own_shards(bool made) = 0;
   virtual void make(int64_t row) = 0;
 
+  /// Does not exist: each replica makes its own steps.
+  int64_t live() const = delete;
+
  private:
   World& prepare(int64_t) override { return *ready_step(); }
   CellShards shards(int64_t, bool made) override { return own_shards(made); }

@@ -5,6 +5,7 @@
 
 #include "distributed/diloco/exchange.h"
 #include "framework/base/error.h"
+#include "framework/base/failure_report.h"
 
 namespace weft::dist {
 
@@ -34,6 +35,7 @@ void DilocoReplica::begin(const RunPosition& at, ReplicaRun* run, std::shared_pt
 
 DilocoReplica::~DilocoReplica() {
   if (run_ && !under_way_.empty()) run_->member().close("this replica has ended");
+  under_way_.clear();  // waits for the threads, which use the members
 }
 
 // ---- the step of this replica ----
@@ -59,12 +61,14 @@ bool DilocoReplica::enter() {
       },
       .shards = [this](int64_t, bool made) { return bind(made); },
       .cells = healed,
-      .record = [this] { return str_cat(position_.step, " ", position_.samples, " ", step_.record()); },
+      .record =
+          [this] { return str_cat(position_.step, " ", position_.samples, " ", position_.view, " ", step_.record()); },
       .adopt =
           [this](const std::string& record) {
             char* rest = nullptr;
             position_.step = std::strtoll(record.c_str(), &rest, 10);
             position_.samples = std::strtoll(rest, &rest, 10);
+            position_.view = std::strtoll(rest, &rest, 10);
             outer_.take_anchors();
             since_ = block_begin_ = position_.step;
             has_gradients_ = false;
@@ -114,7 +118,7 @@ void DilocoReplica::start_exchange() {
             auto average = exchange(*others, options_.wire, gradients_.d[r], gradients_.weight, deadline, sent);
             sent_ += sent;
             return average;
-          } catch (const Error& e) {
+          } catch (const std::exception& e) {
             member.close(e.what());
             throw;
           }
@@ -128,8 +132,12 @@ std::vector<std::vector<float>> DilocoReplica::finish_exchange(bool& good) {
   for (auto& one : std::exchange(under_way_, {})) {
     try {
       averages.push_back(one.get());
-    } catch (const Error&) {
+    } catch (const Error& e) {
       good = false;  // another view follows
+      if (!follows(e.code())) internal::warn(str_cat("diloco: an exchange is made again: ", e.what()));
+    } catch (const std::exception& e) {
+      good = false;
+      internal::warn(str_cat("diloco: an exchange is made again: ", e.what()));
     }
   }
   return averages;

@@ -195,10 +195,19 @@ class Reference {
     const int64_t n = o_.fragments, block = ((kValues + n - 1) / n + 255) / 256 * 256;
     return i / block % n == x % n;
   }
+  // The place of value i in the fragment, after a place. With scales, each parameter begins a block of 256 values.
+  size_t place_of(int64_t i, size_t after) const {
+    const int64_t n = o_.fragments, block = ((kValues + n - 1) / n + 255) / 256 * 256;
+    const bool begins = i == kSizes[0] || i % block == 0;
+    return begins && o_.wire != OuterWire::kF32 ? (after + 255) / 256 * 256 : after;
+  }
   void gradient(Replica& r, int64_t x) const {
     r.d.clear();
-    for (int64_t i = 0; i < kValues; ++i)
-      if (in_fragment(i, x)) r.d.push_back(anchor_[i] - r.net.p[i]);
+    for (int64_t i = 0; i < kValues; ++i) {
+      if (!in_fragment(i, x)) continue;
+      r.d.resize(place_of(i, r.d.size()), 0.0f);
+      r.d.push_back(anchor_[i] - r.net.p[i]);
+    }
     const int64_t from = std::max({int64_t{0}, (x + 1 - o_.fragments) * period(), r.since});
     r.weight = std::max<int64_t>(0, (x + 1) * period() - from) * kRows;
   }
@@ -248,6 +257,7 @@ class Reference {
     size_t k = 0;
     for (int64_t i = 0; i < kValues; ++i) {
       if (!in_fragment(i, x)) continue;
+      k = place_of(i, k);
       const float sum = average[k++];
       momentum_[i] = 0.9f * momentum_[i] + sum;
       anchor_[i] = anchor_[i] - 0.7f * (sum + 0.9f * momentum_[i]);

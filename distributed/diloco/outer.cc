@@ -19,6 +19,11 @@ void OuterOptions::check() const {
   WEFT_CHECK(alpha >= 0 && alpha < 1, "diloco: got alpha ", alpha, "; need 0 or more, below 1");
 }
 
+std::string OuterOptions::text() const {
+  return str_cat("every ", every, ", fragments ", fragments, ", delay ", delay, ", steps ", steps, ", lr ", lr,
+                 ", momentum ", momentum, ", alpha ", alpha, ", wire ", kOuterWires[static_cast<size_t>(wire)]);
+}
+
 double OuterOptions::bytes_per_step(int64_t values, int64_t replicas) const {
   const auto r = static_cast<double>(replicas);
   return 2 * (r - 1) / r * static_cast<double>(wire_bytes(wire, values)) / static_cast<double>(every);

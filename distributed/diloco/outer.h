@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "distributed/diloco/wire.h"
@@ -32,6 +33,8 @@ struct OuterOptions {
 
   /// Throws InvalidArgument, naming the field.
   void check() const;
+  /// All fields as one text, which replicas compare.
+  std::string text() const;
   int64_t between() const { return every / fragments; }
   int64_t exchanges() const { return steps / between(); }
   int64_t begins_after(int64_t x) const { return (x + 1) * between(); }

@@ -70,6 +70,7 @@ std::pair<NamedCells, NamedCells> trained_and_others(const NamedCells& cells) {
 OuterState::OuterState(const OuterOptions& options, const NamedCells& parameters)
     : options_(options), parameters_(parameters), own_(2 * parameters.size()) {
   options.check();
+  WEFT_CHECK(!parameters.empty(), "diloco: got no trained cell; need parameters that require gradients");
   for (const char* kind : {"anchor", "momentum"})
     for (const auto& [name, p] : parameters) {
       WEFT_CHECK(p.dtype() == kFloat32 && p.device().type == DeviceType::kCpu, "diloco: got the parameter '", name,
@@ -113,32 +114,42 @@ CellShards OuterState::bind(const CellShards& shards, const std::vector<int>& ra
     }
   fragments_.clear();
   for (const int rank : ranks_) {
-    std::vector<int64_t> sizes;
+    // Cut by the largest shards: copies of a parameter on several ranks are then in the same fragments.
+    std::vector<int64_t> own, largest;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const Ref<ShardedCell>& s = inner_.shards(i);
-      sizes.push_back(!s                   ? parameters_[i].second.numel()
-                      : s->has_shard(rank) ? s->shards[rank]->type.shape.numel()
-                                           : 0);
+      own.push_back(s ? 0 : parameters_[i].second.numel());
+      largest.push_back(own.back());
+      for (int k = 0; s && k < std::ssize(s->shards); ++k)
+        if (s->has_shard(k)) largest.back() = std::max(largest.back(), s->shards[k]->type.shape.numel());
+      if (s && s->has_shard(rank)) own.back() = s->shards[rank]->type.shape.numel();
     }
-    fragments_.push_back(fragments_of(sizes, options_.fragments));
+    fragments_.push_back(fragments_of(largest, options_.fragments));
+    for (std::vector<FragmentPiece>& pieces : fragments_.back()) {
+      for (FragmentPiece& p : pieces) p.count = std::min(p.count, own[p.part] - p.begin);
+      std::erase_if(pieces, [](const FragmentPiece& p) { return p.count <= 0; });
+    }
   }
   return all;
 }
 
-// Calls f(piece, values of the fragment before it).
+// Calls f(piece, values of the fragment before it). A piece begins a block of the wire: the ranks of a replica may have
+// other shards beside their copies of a parameter, and the copies need the same scales.
 template <class F>
 void OuterState::each_piece(int64_t x, size_t rank, F&& f) const {
+  const int64_t unit = options_.wire == OuterWire::kInt8 || options_.wire == OuterWire::kInt4 ? kWireBlock : 1;
   size_t before = 0;
   for (const FragmentPiece& p : fragments_[rank][static_cast<size_t>(options_.fragment(x))]) {
     f(p, before);
-    before += static_cast<size_t>(p.count);
+    before += static_cast<size_t>((p.count + unit - 1) / unit * unit);
   }
 }
 
 std::vector<std::vector<float>> OuterState::gradients(int64_t x) const {
   std::vector<std::vector<float>> all(ranks_.size());
   for (size_t r = 0; r < ranks_.size(); ++r)
-    each_piece(x, r, [&](const FragmentPiece& p, size_t) {
+    each_piece(x, r, [&](const FragmentPiece& p, size_t before) {
+      all[r].resize(before, 0.0f);
       const Tensor parameter = inner_.get(p.part, ranks_[r]), anchor_value = outer_.get(anchor(p.part), ranks_[r]);
       for (int64_t i = p.begin; i < p.begin + p.count; ++i)
         all[r].push_back(data_of(anchor_value)[i] - data_of(parameter)[i]);

@@ -45,8 +45,9 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
              mesh.to_string(), "; need a mesh with a dimension replica");
   WEFT_CHECK(position_.samples % options.rows == 0, "replica: got the position ", position_.samples,
              " in the data and ", options.rows, " rows of each replica; need a multiple of these rows");
-  const std::vector<std::pair<std::string, std::string>> sizes{{"the mesh", mesh.to_string()},
-                                                               {"the rows of a replica", str_cat(options.rows)}};
+  std::vector<std::pair<std::string, std::string>> sizes{{"the mesh", mesh.to_string()},
+                                                         {"the rows of a replica", str_cat(options.rows)}};
+  if (own) sizes.emplace_back("the outer options", own->text);
   if (!options.journal.empty()) {
     WEFT_CHECK(!Processes::current(), "replica: got the journal ", options.journal,
                " in one of several processes; need one process, which makes the run again");
@@ -90,7 +91,7 @@ void ReplicaLoop::check_cells(const CellShards& used) const {
     if (++more <= 3)
       lacks += str_cat(lacks.empty() ? "" : ", ", cell->name.empty() ? "?" : cell->name, " ", cell->type);
   }
-  WEFT_CHECK(more == 0, "ReplicaStep: the step uses ", more, " cells that ReplicaStepOptions::cells lacks: ", lacks,
+  WEFT_CHECK(more == 0, "replica: the step uses ", more, " cells that ReplicaStepOptions::cells lacks: ", lacks,
              more > 3 ? ", ..." : "",
              "; need all cells that it reads or writes: named_cells() of models and optimisers, and the seed and step "
              "of default_generator()");

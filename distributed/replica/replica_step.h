@@ -71,6 +71,7 @@ class ReplicaLoop {
   struct OwnSteps {
     int64_t group_step = 0;  // the step of the group after options.position
     std::function<int64_t(int64_t)> made_before;
+    std::string text;  // their options, which must be equal in all replicas
   };
   ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options,
               const std::optional<OwnSteps>& own = {});
@@ -81,6 +82,7 @@ class ReplicaLoop {
   int64_t rows() const { return options_.rows; }
   CompileOptions options_of(int64_t live) const;
   void committed();
+  void check_cells(const CellShards& used) const;
   void fail(const Error& cause) { job_.fail(cause); }
   virtual World& prepare(int64_t live) = 0;
   virtual CellShards shards(int64_t live, bool made) = 0;
@@ -93,12 +95,12 @@ class ReplicaLoop {
   std::optional<int> stopped_;
   bool finished_ = false;  // without run_
 
+  int asked_ = -1;  // without run_: the code of stop()
+
  private:
-  void check_cells(const CellShards& used) const;
   ReplicaState state();
 
   Job& job_;
-  int asked_ = -1;  // without run_: the code of stop()
 };
 
 /// `Fn` is a function as for dist::compile, and returns a value. batch(first, rows) returns a tuple of its arguments:

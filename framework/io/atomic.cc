@@ -140,7 +140,7 @@ AtomicFile::AtomicFile(const std::string& path, const std::string& memory) : pat
   }
   for (;;) {
     temp_ = temporary_name(path_);
-    fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
     if (fd_ >= 0 && replaces) ::fchmod(fd_, st.st_mode & 07777);  // a file that others may not read stays so
     if (fd_ >= 0) return;
     if (errno != EEXIST && errno != EINTR) internal::fail(errno, "write", path_);

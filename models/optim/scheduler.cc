@@ -57,8 +57,8 @@ std::map<std::string, Tensor> Scheduler::state_dict() const {
 void Scheduler::load_state_dict(const std::map<std::string, Tensor>& values, std::source_location loc) {
   internal::LineScope line(loc);
   const auto count = number<int64_t>(values, "last_epoch", "Scheduler");
-  const bool has_base = values.contains("base_lr");  // an earlier version did not save it
-  const double base = has_base ? number<double>(values, "base_lr", "Scheduler") : base_;
+  const bool has_base = values.contains("base_lr");  // an earlier version did not save it, and had one default
+  const double base = has_base ? number<double>(values, "base_lr", "Scheduler") : double{BaseRate()};
   check_size(values, has_base ? 2 : 1, "Scheduler");
   WEFT_CHECK(count >= 0, "load_state_dict: Scheduler: last_epoch is ", count, "; need a number >= 0");
   internal::set_lr(lr_, schedule_(count, base), "Scheduler");

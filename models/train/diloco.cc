@@ -54,6 +54,7 @@ void settle_diloco(Setup& p, const TrainOptions& o) {
   check_flag("diloco", p.replica || p.replay || starts_replicas(o), steps,
              "--restarts above 0 and --ranks processes, REPLICAS or --replay: replicas are jobs of their own");
   check_flag("mesh", !o.step.mesh.find("pp"), mesh, "a mesh without pp: --diloco has no pipelines");
+  check_flag("memory_every", o.memory_every == "0", o.memory_every, "0 with --diloco: other replicas have the state");
   check_flag("microbatches", p.rows % o.microbatches == 0, str_cat(o.microbatches),
              str_cat("a divisor of ", p.rows, ", the rows of a replica"));
   dist::OuterOptions outer{.every = o.diloco,

@@ -177,7 +177,7 @@ class Trainer {
           saver_.wait(progress);
           progress.finish();
           const std::string found = nonfinite_text(m);
-          WEFT_CHECK_AS(kInternal, !elastic_, found, "--replay with the journal names the op");
+          WEFT_CHECK_AS(kInternal, !elastic_ || diloco_, found, "--replay with the journal names the op");
           // Steps queued after the failed step also changed nothing (healthy_), so the cells still contain its inputs.
           optimizer_->set_lr(f.lr);
           internal::fail(Code::kInternal,
@@ -209,6 +209,7 @@ class Trainer {
     };
     const auto save_last = [&] {
       saver_.wait(progress);
+      if (diloco_ && !diloco_->between()) return;  // steps since the last exchange are no state of the run
       if (setup_.checkpoint_every == 0 || (elastic_ && !elastic_->writes()) || saver_.saved() == state_.step) return;
       WEFT_CHECK_AS(kFailedPrecondition, !elastic_ || take_folder(saver_, setup_, options_.step.timeout), "step ",
                     state_.step, " is not saved: another process holds ", setup_.dir);
@@ -384,10 +385,14 @@ class Trainer {
   NextStep next_step(bool show, bool saves, bool keeps) {
     if (elastic_ && interrupted()) elastic_->stop(interrupted_code());
     const bool first = writes();
-    uint8_t word[] = {interrupted(),  static_cast<uint8_t>(interrupted_code()),
-                      first && show,  first && (show || !options_.metrics.empty()),
-                      first && saves, first && keeps,
-                      saver_.busy(),  memory_.busy()};
+    uint8_t word[] = {interrupted(),
+                      static_cast<uint8_t>(interrupted_code()),
+                      first && show,
+                      first && (show || !options_.metrics.empty()),
+                      saves && (diloco_ ? dist::is_first() : first),
+                      first && keeps,
+                      saver_.busy(),
+                      memory_.busy()};
     if (dist::Processes* job = dist::Processes::current()) job->max({word, kUInt8, {std::size(word)}, {1}});
     if (!elastic_) stops_ = word[0], code_ = word[1];
     return {word[2] != 0, word[3] != 0, word[4] != 0, word[5] != 0, word[6] != 0, word[7] != 0};
