@@ -20,8 +20,8 @@ void OuterOptions::check() const {
 }
 
 std::string OuterOptions::text() const {
-  return str_cat("every ", every, ", fragments ", fragments, ", delay ", delay, ", steps ", steps, ", lr ", lr,
-                 ", momentum ", momentum, ", alpha ", alpha, ", wire ", kOuterWires[static_cast<size_t>(wire)]);
+  return str_cat("every ", every, ", fragments ", fragments, ", delay ", delay, ", lr ", lr, ", momentum ", momentum,
+                 ", alpha ", alpha, ", wire ", kOuterWires[static_cast<size_t>(wire)]);
 }
 
 double OuterOptions::bytes_per_step(int64_t values, int64_t replicas) const {

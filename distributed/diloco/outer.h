@@ -33,7 +33,7 @@ struct OuterOptions {
 
   /// Throws InvalidArgument, naming the field.
   void check() const;
-  /// All fields as one text, which replicas compare.
+  /// All fields but steps as one text, which replicas compare.
   std::string text() const;
   int64_t between() const { return every / fragments; }
   int64_t exchanges() const { return steps / between(); }

@@ -50,6 +50,15 @@ std::optional<int64_t> step_of_line(int fd, int64_t begin, int64_t end) {
   return own ? std::optional(step) : std::nullopt;
 }
 
+// Whether the file begins with a line of a run, which a crash may have cut. Another program may write {"step":1, too.
+bool is_of_a_run(int fd) {
+  std::string text(size_t{64} << 10, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(::pread(fd, text.data(), text.size(), 0), 0)));
+  const size_t end = text.find('\n');
+  if (end != text.npos) return step_of_line(fd, 0, static_cast<int64_t>(end)).has_value();
+  return text.size() <= kFirst.size() || (text[kFirst.size()] >= '0' && text[kFirst.size()] <= '9');
+}
+
 // The bytes of a metrics file up to the end of its last whole line with a step of at most `step`. Reads blocks from the
 // end, since a file has a line for each step. Steps never decrease in a file.
 int64_t bytes_until(int fd, int64_t size, int64_t step) {
@@ -139,7 +148,7 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(pat
     WEFT_CHECK(kFirst.starts_with(std::string_view(first, n)), path,
                ": exists and is not a metrics file; use another --metrics file");
     const int64_t keep = resume_at > 0 ? bytes_until(::fileno(file_), size, resume_at) : 0;
-    if (keep == 0 && size > 0) {
+    if (keep == 0 && size > 0 && (resume_at >= 0 || !is_of_a_run(::fileno(file_)))) {
       kept_ = free_name(path);
       WEFT_CHECK_AS(kResourceExhausted, ::rename(path.c_str(), kept_.c_str()) == 0, path, ": cannot be renamed to ",
                     kept_, ": ", io::errno_text(errno));

@@ -83,7 +83,7 @@ TEST(Metrics, AFileWithoutAnEarlierStepIsKept) {
   EXPECT_EQ(MetricsFile(path, 0).kept(), path + ".1");
 }
 
-TEST(Metrics, OtherFilesAreRefusedAndANewRunKeepsThem) {
+TEST(Metrics, OtherFilesAreRefusedOrKeptAndANewRunStartsAnew) {
   for (const int64_t step : {-1, 0, 3}) {
     const std::string notes = file_with("my notes\n");
     EXPECT_EQ(error_of([&] { MetricsFile(notes, step); }),
@@ -96,14 +96,17 @@ TEST(Metrics, OtherFilesAreRefusedAndANewRunKeepsThem) {
     EXPECT_EQ(io::read_file(fresh), "");
   }
   const std::string other = "{\"step\":1,\"model\":2}\n{\"step\":900,\"model\":2}\n";
-  for (const std::string& before : {lines(1, 3), other})
-    for (const int64_t step : {-1, 2}) {
-      if (step == 2 && before != other) continue;
-      const std::string path = file_with(before);
-      EXPECT_EQ(MetricsFile(path, step).kept(), path + ".1");
-      EXPECT_EQ(io::read_file(path), "");
-      EXPECT_EQ(io::read_file(path + ".1"), before);
-    }
+  for (const int64_t step : {-1, 2}) {
+    const std::string path = file_with(other);
+    EXPECT_EQ(MetricsFile(path, step).kept(), path + ".1");
+    EXPECT_EQ(io::read_file(path), "");
+    EXPECT_EQ(io::read_file(path + ".1"), other);
+  }
+  for (const std::string& before : {lines(1, 3), line(1).substr(0, 9), line(1).substr(0, 3)}) {
+    const std::string path = file_with(before);
+    EXPECT_EQ(MetricsFile(path, -1).kept(), "");
+    EXPECT_EQ(io::read_file(path), "");
+  }
 }
 
 }  // namespace

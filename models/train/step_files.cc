@@ -20,10 +20,11 @@ void StepFiles::open(int64_t step) {
   if (!o.metrics.empty() && dist::is_first()) open_metrics(goes_on ? kept : -1);
   if (!o.log_dir.empty() && dist::is_first()) events_.emplace(io::resolve_path(o.log_dir), kept + 1);
   if (metrics_ && !metrics_->kept().empty())
-    std::printf("%s: the metrics of an earlier run are kept in %s\n",
-                !goes_on                 ? "--metrics"
-                : setup_.resumed.empty() ? "no checkpoint to resume from"
-                                         : "--metrics has no line up to the step of the checkpoint",
+    std::printf("%s are kept in %s\n",
+                !goes_on ? "--metrics is a file of another program: its lines"
+                : setup_.resumed.empty()
+                    ? "no checkpoint to resume from: the metrics of an earlier run"
+                    : "--metrics has no line up to the step of the checkpoint: the metrics of an earlier run",
                 metrics_->kept().c_str());
   if (metrics_) {
     rate_ = rate_of_products(setup_.device, setup_.dtype, goes_on);
