@@ -143,7 +143,7 @@ LAYERS = {
         tests = ["distributed", "models/*"],
     ),
     # Replicas that may die: a replica in its group, its state and its data.
-    "distributed/replica": room(["distributed/launch"], wing = True, planning = True),
+    "distributed/replica": room(["distributed/launch"], wing = True, planning = True, tests = ["."]),
     # Replicas that train by themselves, and exchange outer gradients.
     "distributed/diloco": room(["distributed/replica"], wing = True, tests = ["."]),
     "distributed/testing/*": room(["distributed/launch", "ops/testing"], wing = True, tests = [".", "distributed"]),
