@@ -264,7 +264,7 @@ std::vector<std::string> run_by_hand(const FaultCase& c, const char* seconds) {
   fs::create_directories(folder);
   std::vector<pid_t> pids;
   std::vector<std::string> errors;
-  const std::string port = str_cat(20000 + getpid() % 9000);
+  const std::string port = str_cat(20000 + std::random_device()() % 9000);  // processes in sandboxes have equal numbers
   for (int rank = 0; rank < 2; ++rank) {
     pids.push_back(fork());
     if (pids.back() != 0) continue;
