@@ -107,17 +107,17 @@ class DilocoReplica {
   std::shared_ptr<const Replay> replay_;
   OuterState outer_;
   std::unique_ptr<World> alone_;  // if the step runs on one device
-  std::vector<int> ranks_;        // of this process
+  std::vector<int> ranks_;        // the ranks of this process
   int64_t group_ = 0;             // the next step of the group
   int64_t block_begin_ = 0;       // training steps before the present ones of this replica
   int64_t first_row_ = 0;         // their first row
   int64_t since_ = 0;             // the training steps before this replica healed
-  bool has_gradients_ = false;    // of the present exchange
+  bool has_gradients_ = false;    // gradients_ belongs to the present exchange
   Gradients gradients_;
   std::vector<std::future<std::vector<float>>> under_way_;  // index: rank of this process
   std::atomic<int64_t> sent_{0};
   int64_t steps_ = 0;
-  std::map<std::string, Member> members_;  // of a replay
+  std::map<std::string, Member> members_;  // replicas of a replay, by name
   std::vector<std::string> active_;        // the replicas that make the present training steps of a replay
 };
 

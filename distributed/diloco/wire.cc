@@ -57,7 +57,7 @@ void decode_block(OuterWire wire, const std::byte* from, std::span<float> block)
   from += kScaleBytes;
   WEFT_CHECK_AS(kDataLoss, std::isnan(scale) || (std::isfinite(scale) && !std::signbit(scale)),
                 "outer gradients: got a block with scale ", scale, "; need 0 or more, or NaN");
-  const auto digits = static_cast<size_t>(2 * digits_bytes(wire, std::ssize(block)));  // those of int4
+  const auto digits = static_cast<size_t>(2 * digits_bytes(wire, std::ssize(block)));  // int4 digits
   for (size_t i = 0; i < (wire == OuterWire::kInt8 ? block.size() : digits); ++i) {
     const int digit = wire == OuterWire::kInt8 ? static_cast<int8_t>(from[i])
                                                : (static_cast<int>(from[i / 2]) >> (i % 2 == 0 ? 0 : 4) & 0x0f) - 8;

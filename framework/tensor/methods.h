@@ -178,7 +178,7 @@ class TensorMethods : public internal::absent::Operand {
   WEFT_METHOD(index, P(const std::vector<indexing::TensorIndex>& at), at)
 #undef P
 #undef WEFT_METHOD
-  /// With x's dtype and device.
+  /// The result has x's dtype and device.
 #define WEFT_NEW(name)                                                                     \
   auto new_##name(const Shape& shape, Loc loc = Loc::current()) const {                    \
     return internal::methods::call_##name::with(shape, here(loc).tensor().options(), loc); \

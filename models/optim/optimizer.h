@@ -15,7 +15,7 @@
 #include "models/optim/schedule.h"
 
 namespace weft::internal {
-/// What the loop over opt.param_groups() continues with after its error.
+/// A stand-in for a group: a loop over opt.param_groups() has one error, not several.
 struct NoGroup {
   const NoGroup& options() const { return *this; }
   void set_lr(double) const {}

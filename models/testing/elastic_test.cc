@@ -342,7 +342,7 @@ TEST_P(ElasticDiloco, KilledReplicasComeBackAndTheRunIsItsReplay) {
   ASSERT_NO_FATAL_FAILURE(check_checkpoints(killed, "journal"));
 }
 
-// A signal ends the run after the exchange that follows, and it goes on from there.
+// A signal ends the run after an exchange, and --resume continues from its checkpoint.
 TEST_P(ElasticDiloco, OneHostGoesOnAfterASignal) {
   steps_ = 600;
   running_["host"] = start("", "a.log", "run", {});

@@ -1,4 +1,4 @@
-// A run with --diloco: its flags, and what it prints (distributed/diloco).
+// A run with --diloco: its flags and its messages (distributed/diloco).
 #pragma once
 #include <cstdint>
 #include <string>
