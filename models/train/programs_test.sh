@@ -404,6 +404,7 @@ done
 for mesh in none dp2; do
   [[ $config == gpt_tiny ]] || continue
   more=(); [[ $mesh == none ]] || more=(--mesh $mesh)
+  : >d.txt  # The loop below must not read the lines of an earlier run.
   "$train" "${flags[@]}" --steps 100000 --set layers=2000 --checkpoint_every 0 "${more[@]}" >d.txt 2>&1 &
   pid=$!
   while kill -0 $pid 2>/dev/null && ! grep -q parameters d.txt; do sleep 0.005; done
