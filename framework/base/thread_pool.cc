@@ -15,6 +15,7 @@
 #include "framework/base/origin.h"
 #include "framework/base/switches.h"
 #include "framework/base/tracer.h"
+#include "framework/base/wait.h"
 
 namespace weft {
 namespace {
@@ -45,8 +46,29 @@ void wait_awake(Done done) {
     if (done()) return;
     pause();
   }
-  for (int i = 0; i < kYields && !done(); ++i) std::this_thread::yield();
+  for (int i = 0; i < kYields && !done(); ++i)
+    if (!internal::yield_core()) return;
 }
+
+// A counter on which threads sleep. (The wait of std::atomic yields the core before it sleeps.)
+struct Bell {
+  std::atomic<uint32_t> count{0};
+  std::atomic<int> sleepers{0};
+
+  void ring() {
+    if (sleepers.load()) internal::futex_wake(count);
+  }
+  /// Returns when done(count).
+  template <class Done>
+  void wait(Done done) {
+    wait_awake([&] { return done(count.load(std::memory_order_acquire)); });
+    for (uint32_t now; !done(now = count.load(std::memory_order_acquire));) {
+      sleepers.fetch_add(1);  // before the kernel compares the counter, so that the thread that changes it sees this
+      internal::futex_wait(count, now);
+      sleepers.fetch_sub(1);
+    }
+  }
+};
 
 int threads_from_switch() {
   const long n = switch_int("WEFT_THREADS");
@@ -63,7 +85,7 @@ struct InTask {
 
 struct ThreadPool::Impl {
   struct alignas(64) Worker {
-    std::atomic<uint32_t> generation{0};  // bumped to wake the worker
+    Bell generation;  // incremented to wake the worker
     std::thread thread;
   };
 
@@ -88,8 +110,8 @@ struct ThreadPool::Impl {
   void stop() {
     quit.store(true, std::memory_order_relaxed);
     for (Worker& w : workers) {
-      w.generation.fetch_add(1, std::memory_order_release);
-      w.generation.notify_one();
+      w.generation.count.fetch_add(1);
+      w.generation.ring();
     }
     for (Worker& w : workers)
       if (w.thread.joinable()) w.thread.join();
@@ -100,17 +122,16 @@ struct ThreadPool::Impl {
   void work(int index) {
     in_task = true;
     internal::traced_thread.worker = index;
-    std::atomic<uint32_t>& generation = workers[index - 1].generation;
+    Bell& generation = workers[index - 1].generation;
     uint32_t seen = 0;
     while (true) {
-      wait_awake([&] { return generation.load(std::memory_order_acquire) != seen; });
-      while (generation.load(std::memory_order_acquire) == seen) generation.wait(seen, std::memory_order_acquire);
+      generation.wait([seen](uint32_t now) { return now != seen; });
       ++seen;
       if (quit.load(std::memory_order_relaxed)) return;
       internal::origin = origin;
       internal::acting_for = actor;
       run_as_worker(index);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
+      if (pending.count.fetch_sub(1) == 1) pending.ring();
     }
   }
 
@@ -147,7 +168,7 @@ struct ThreadPool::Impl {
   const void* actor = nullptr;
   internal::TracedThread caller;
   bool traced = false;
-  std::atomic<int> pending{0};
+  Bell pending;  // workers that have not finished the job
   Mutex error_mutex;
   std::exception_ptr error;
   int64_t error_task = 0;
@@ -178,15 +199,13 @@ void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
     p.origin = internal::origin;
     p.actor = internal::actor();
     if ((p.traced = internal::traced(TraceEvent::kTasks))) p.caller = internal::traced_thread;
-    p.pending.store(p.parts - 1, std::memory_order_relaxed);
+    p.pending.count.store(static_cast<uint32_t>(p.parts - 1), std::memory_order_relaxed);
     for (int i = 1; i < p.parts; ++i) {
-      p.workers[i - 1].generation.fetch_add(1, std::memory_order_release);
-      p.workers[i - 1].generation.notify_one();
+      p.workers[i - 1].generation.count.fetch_add(1);
+      p.workers[i - 1].generation.ring();
     }
     p.run_part(0);
-    int left;
-    wait_awake([&] { return p.pending.load(std::memory_order_acquire) == 0; });
-    while ((left = p.pending.load(std::memory_order_acquire))) p.pending.wait(left, std::memory_order_acquire);
+    p.pending.wait([](uint32_t left) { return left == 0; });
     {
       MutexLock lock(p.error_mutex);
       error = std::move(p.error);

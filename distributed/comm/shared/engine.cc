@@ -1,10 +1,9 @@
 #include "distributed/comm/shared/engine.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "framework/base/thread_pool.h"
+#include "framework/base/wait.h"
 
 namespace weft::dist::shared {
 namespace {
@@ -21,11 +20,11 @@ void ring(const Places& places, int rank) {
   SegmentHeader& h = places.segments[rank]->header();
   // Sequentially consistent: either this thread sees that the other thread sleeps, or the other sees the new value.
   h.bell.fetch_add(1);
-  if (h.sleepers.load()) futex_wake(h.bell);
+  if (h.sleepers.load()) weft::internal::futex_wake(h.bell);
   if (!h.wants_progress.load()) return;
   SegmentHeader& p = places.segments[h.progress_rank]->header();
   p.progress_bell.fetch_add(1);
-  if (p.progress_sleeps.load()) futex_wake(p.progress_bell);
+  if (p.progress_sleeps.load()) weft::internal::futex_wake(p.progress_bell);
 }
 
 Engine::Engine(Places& places, int rank, std::chrono::nanoseconds spin, bool has_progress_thread)
@@ -103,12 +102,9 @@ bool Engine::wait_until(const std::function<bool()>& stop, Work::Deadline deadli
       const auto now = Clock::now();
       if (now >= deadline) return false;
       if (sleep_at == Clock::time_point{}) sleep_at = now + spin_;
-      if (now < sleep_at) {
-        sched_yield();
-        continue;
-      }
+      if (now < sleep_at && weft::internal::yield_core()) continue;
       h.sleepers.fetch_add(1);
-      futex_wait(h.bell, seen, std::min<std::chrono::nanoseconds>(kLongestSleep, deadline - now));
+      weft::internal::futex_wait(h.bell, seen, std::min<std::chrono::nanoseconds>(kLongestSleep, deadline - now));
       h.sleepers.fetch_sub(1);
       break;
     }
@@ -141,7 +137,7 @@ void Engine::ask_for_progress() {
   if (!busy) return;
   SegmentHeader& p = places_.segments[h.progress_rank]->header();
   p.progress_bell.fetch_add(1);
-  if (p.progress_sleeps.load()) futex_wake(p.progress_bell);
+  if (p.progress_sleeps.load()) weft::internal::futex_wake(p.progress_bell);
 }
 
 void Engine::end(int rank, const std::string& sentence) {

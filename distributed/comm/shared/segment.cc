@@ -1,17 +1,13 @@
 #include "distributed/comm/shared/segment.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
-#include <ctime>
 
 #include "framework/base/error.h"
 
@@ -95,16 +91,6 @@ uint64_t Segment::find(uint64_t key) const {
   for (uint32_t i = std::min(h.entries.load(std::memory_order_acquire), kDirectory); i-- > 0;)
     if (h.directory[i].key.load(std::memory_order_acquire) == key) return h.directory[i].offset;
   return 0;
-}
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::nanoseconds timeout) {
-  if (timeout.count() <= 0) return;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
-  timespec t{static_cast<time_t>(seconds.count()), static_cast<long>((timeout - seconds).count())};
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, value, &t, nullptr, 0);
-}
-void futex_wake(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace weft::dist::shared

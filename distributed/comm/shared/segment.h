@@ -3,7 +3,6 @@
 // reserve the same range of addresses for it, so they see its growth without mapping it again.
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -62,10 +61,5 @@ class Segment {
   int64_t reserve_, size_ = 0;
   char* base_ = nullptr;
 };
-
-/// Sleeps until `word` is not `value` any more, a wake-up, or the end of `timeout`.
-void futex_wait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::nanoseconds timeout);
-/// Wakes all threads of all processes that sleep on `word`.
-void futex_wake(std::atomic<uint32_t>& word);
 
 }  // namespace weft::dist::shared

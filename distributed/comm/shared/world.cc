@@ -11,6 +11,7 @@
 #include "distributed/comm/shared/connect.h"
 #include "distributed/comm/shared/engine.h"
 #include "distributed/comm/world_checks.h"
+#include "framework/base/wait.h"
 
 namespace weft::dist {
 namespace {
@@ -71,7 +72,7 @@ struct SharedHub final : ProcessHub {
     if (progress.joinable()) {
       SegmentHeader& h = own[0]->header();
       h.progress_bell.fetch_add(1);
-      shared::futex_wake(h.progress_bell);
+      weft::internal::futex_wake(h.progress_bell);
       progress.join();
     }
     for (PeerProcess& p : peers) {
@@ -126,7 +127,7 @@ struct SharedHub final : ProcessHub {
       for (auto& [r, engine] : engines) worked |= engine->step();
       if (worked) continue;
       h.progress_sleeps.store(1);
-      shared::futex_wait(h.progress_bell, seen, std::chrono::seconds(1));
+      weft::internal::futex_wait(h.progress_bell, seen, std::chrono::seconds(1));
       h.progress_sleeps.store(0);
     }
   }
