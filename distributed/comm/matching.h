@@ -26,6 +26,11 @@ struct Request : CommRequest {
   std::string to_string() const;
 };
 
+/// Whether other ranks read the input of `rank`, which starts the request.
+inline bool others_read(const Request& r, int rank) {
+  return r.kind == Collective::kBroadcast ? r.peer == rank
+                                          : r.kind != Collective::kBarrier && r.kind != Collective::kRecv;
+}
 /// Whether the collective has two ranks only.
 inline bool point_to_point(Collective c) { return c == Collective::kSend || c == Collective::kRecv; }
 /// Whether the collective combines the operands of ranks.

@@ -1,6 +1,7 @@
 #include "distributed/diagnose/diagnosis.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <set>

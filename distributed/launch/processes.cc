@@ -212,8 +212,7 @@ void Processes::collective(const std::string& what, const std::function<void()>&
   set_purpose("");
 }
 
-// Calls fn; returns its error as a code and a text, or "".
-static std::string failure_of(const std::function<void()>& fn) {
+std::string failure_of(const std::function<void()>& fn) {
   try {
     fn();
   } catch (const Error& e) {
@@ -224,7 +223,7 @@ static std::string failure_of(const std::function<void()>& fn) {
   return "";
 }
 
-static Error error_of(const std::string& failure) {
+Error error_in(const std::string& failure) {
   return {static_cast<Code>(std::atoi(failure.c_str())), failure.substr(failure.find(' ') + 1)};
 }
 
@@ -236,7 +235,7 @@ void Processes::on_first(const std::string& what, const std::function<void()>& f
     failure = failure_of(fn);
   }
   collective(what, [&] { failure = from_first(failure); });
-  if (!failure.empty()) fail_on_all(error_of(failure));
+  if (!failure.empty()) fail_on_all(error_in(failure));
 }
 
 std::vector<std::string> Processes::on_all(const std::string& what, const std::function<std::string()>& fn) {
@@ -248,7 +247,7 @@ std::vector<std::string> Processes::on_all(const std::string& what, const std::f
   for (std::string& text : all) {
     const bool failed = text[0] == '-';
     text.erase(0, 1);
-    if (failed) fail_on_all(error_of(text));
+    if (failed) fail_on_all(error_in(text));
   }
   return all;
 }

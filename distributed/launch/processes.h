@@ -85,6 +85,10 @@ class Processes final : public weft::internal::JobProcesses {
   Ref<Communicator> hosts_;  // communicator of the first ranks of all processes
 };
 
+/// Calls fn. Returns its error as text, from which error_in() makes it again; "": no error.
+std::string failure_of(const std::function<void()>& fn);
+Error error_in(const std::string& failure);
+
 /// Whether a rank is in this process.
 bool is_local(int rank);
 /// Whether this process prints and writes files: it is the first of its job, or has no job.

@@ -2,6 +2,7 @@
 #include "compiler/exec/run/trace.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <set>
 

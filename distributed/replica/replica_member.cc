@@ -118,17 +118,12 @@ struct ReplicaMember::Impl {
   std::string lead(const std::function<std::string()>& fn) {
     std::string text;
     if (leads()) {
-      try {
-        text = "+" + fn();
-      } catch (const Error& e) {
-        text = str_cat(static_cast<int>(e.code()), " ", e.what());
-      } catch (const std::exception& e) {
-        text = str_cat(static_cast<int>(Code::kInternal), " ", e.what());
-      }
+      const std::string failure = failure_of([&] { text = "+" + fn(); });
+      if (!failure.empty()) text = failure;
     }
     if (several) text = options.job->from_first(text);
     if (text.starts_with('+')) return text.substr(1);
-    throw Error(static_cast<Code>(std::atoi(text.c_str())), text.substr(text.find(' ') + 1));
+    throw error_in(text);
   }
 
   /// A round of all processes of all replicas while they form a view. In the last round, only the processes of the

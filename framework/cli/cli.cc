@@ -19,6 +19,7 @@
 #include <iostream>
 #include <limits>
 #include <map>
+#include <new>
 #include <set>
 #include <span>
 #include <sstream>

@@ -6,6 +6,7 @@
 // framework/base/switches.h are flags too, and --flagfile stands for the flags in a file.
 #pragma once
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>

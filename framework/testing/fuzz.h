@@ -3,6 +3,7 @@
 // An input follows from the seed and its number alone. Flags of a fuzz_test (tools/build_rules/cc.bzl):
 //   --inputs=N  how many inputs each target gets     --seed=S  other inputs     --only=I  input I alone
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <random>
 #include <string>

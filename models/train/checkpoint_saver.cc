@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "framework/base/failure_report.h"
 #include "framework/base/str_cat.h"
@@ -57,52 +58,47 @@ bool CheckpointSaver::due(int64_t step) {
 }
 
 void CheckpointSaver::wait(Progress& progress) {
-  if (!save_.save) return;
+  if (!save_) return;
   const double begin = now_seconds();
-  go_on([this] { save_.save->wait(); });
+  go_on([this] { save_->wait(); });
   const double waited = now_seconds() - begin;
-  if (waited >= 0.01) progress.note(formatted("waited %.2f s for the save of step %ld", waited, save_.step));
+  if (waited >= 0.01) progress.note(formatted("waited %.2f s for the save of step %ld", waited, step_));
 }
 
 void CheckpointSaver::save(const Content& c, bool last, Progress& progress) {
   const flight::HostPhase phase(flight::Phase::kCheckpoint);
   wait(progress);
   last_ = last;
-  save_.step = c.state.step;
-  save_.stall = 0;
+  step_ = c.state.step;
+  stall_ = 0;
   since_ = now_seconds();
   const auto pace = async_ && !last ? AsyncSave::Pace::kYield : AsyncSave::Pace::kFull;
   go_on([&] {
-    save_.save =
+    save_ =
         begin_checkpoint(setup_.dir, c.state, c.model, c.optimizer, keep_, lock_ ? &*lock_ : nullptr, c.about, pace);
-    if (pace == AsyncSave::Pace::kFull) save_.save->wait();
+    if (pace == AsyncSave::Pace::kFull) save_->wait();
   });
 }
 
-std::optional<Error> RunningSave::go_on(const std::function<void()>& work) {
+void RunningSave::go_on(const std::function<void()>& work) {
   const double begin = now_seconds();
   try {
     work();
   } catch (const Error& e) {
     if (follows(e.code())) throw;
-    save.reset();
-    return e;
+    save_.reset();
+    return failed(e);
   }
-  stall += now_seconds() - begin;
-  return {};
+  stall_ += now_seconds() - begin;
+  if (!save_ || !save_->complete()) return;
+  const std::unique_ptr<AsyncSave> save = std::move(save_);
+  completed(*save);
 }
 
-std::unique_ptr<AsyncSave> RunningSave::take_complete() { return save && save->complete() ? std::move(save) : nullptr; }
-
-void CheckpointSaver::go_on(const std::function<void()>& work) {
-  if (const std::optional<Error> error = save_.go_on(work)) return failed(*error);
-  if (const std::unique_ptr<AsyncSave> save = save_.take_complete()) end(*save);
-}
-
-void CheckpointSaver::end(const AsyncSave& save) {
-  saved_ = save_.step;
+void CheckpointSaver::completed(const AsyncSave& save) {
+  saved_ = step_;
   // Without async, the run has waited for the thread.
-  interval_ = best_interval(save_.stall + save.copy_seconds(), async_ ? save.seconds() : 0, mtbf_);
+  interval_ = best_interval(stall_ + save.copy_seconds(), async_ ? save.seconds() : 0, mtbf_);
   if (save.note().empty()) return;
   check_lock();
   const std::string text = str_cat("old checkpoints are not removed: ", save.note());
@@ -116,7 +112,7 @@ void CheckpointSaver::failed(const Error& error) {
   if (stop_ || last_) throw error;
   if (dist::is_first())
     internal::warn(
-        str_cat("step ", save_.step, " is not saved: ", error.what(), "; training goes on (--checkpoint_errors)"));
+        str_cat("step ", step_, " is not saved: ", error.what(), "; training goes on (--checkpoint_errors)"));
 }
 
 // Throws if another run has taken the folder. A folder that is missing or cannot be made is an error of the next save.

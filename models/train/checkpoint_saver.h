@@ -4,6 +4,8 @@
 // All processes of a job call the collectives between the same two steps. advance() continues an asynchronous save.
 // The processes call it when they have agreed before a step that none is busy().
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -15,24 +17,33 @@
 namespace weft::train {
 
 /// A save that is written while the run waits or continues.
-struct RunningSave {
-  std::unique_ptr<AsyncSave> save;  // null: none is being written
-  int64_t step = -1;                // its step
-  double stall = 0;                 // seconds that the run has waited for it
-
+class RunningSave {
+ public:
   /// Whether this process is at work on it.
-  bool busy() const { return save && save->busy(); }
-  /// Does `work`, which begins or continues the save. Returns the error of the save, which has then ended; all
+  bool busy() const { return save_ && save_->busy(); }
+  /// Continues the save that is being written, if there is one; need no busy process. A collective.
+  void advance() {
+    if (save_) go_on([this] { save_->advance(); });
+  }
+
+ protected:
+  ~RunningSave() = default;
+  /// Does `work`, which begins or continues the save, and calls failed() or completed() if the save has ended. All
   /// processes have the same error. Throws errors that only follow the end of the job.
-  std::optional<Error> go_on(const std::function<void()>& work);
-  /// The save if it is complete, and then no longer `save`; else null.
-  std::unique_ptr<AsyncSave> take_complete();
+  void go_on(const std::function<void()>& work);
+  virtual void failed(const Error& error) = 0;
+  virtual void completed(const AsyncSave& save) = 0;
+
+  std::unique_ptr<AsyncSave> save_;  // null: none is being written
+  int64_t step_ = -1;                // the step of the newest save
+  double stall_ = 0;                 // seconds that the run has waited for it
 };
 
-class CheckpointSaver {
+class CheckpointSaver final : public RunningSave {
  public:
   /// Saves nothing before lock(). `setup` must outlive this.
   CheckpointSaver(const Setup& setup, const TrainOptions& options);
+  ~CheckpointSaver() { save_.reset(); }  // its thread uses lock_
 
   /// Locks the folder in the first process, and throws there if no checkpoint can be written to it. Returns whether its
   /// newest checkpoint is the resumed one.
@@ -46,12 +57,6 @@ class CheckpointSaver {
   int64_t saved() const { return saved_; }
   void set_saved(int64_t step) { saved_ = step; }
 
-  /// Whether this process is at work on a save.
-  bool busy() const { return save_.busy(); }
-  /// Continues the save that is being written, if there is one; need no busy process. A collective.
-  void advance() {
-    if (save_.save) go_on([this] { save_.save->advance(); });
-  }
   /// Waits for the save that is being written. A collective.
   void wait(Progress& progress);
 
@@ -66,9 +71,8 @@ class CheckpointSaver {
   void save(const Content& content, bool last, Progress& progress);
 
  private:
-  void go_on(const std::function<void()>& work);
-  void failed(const Error& error);
-  void end(const AsyncSave& save);
+  void failed(const Error& error) override;
+  void completed(const AsyncSave& save) override;
   void check_lock();
 
   const Setup& setup_;
@@ -77,7 +81,6 @@ class CheckpointSaver {
   const double mtbf_;                 // seconds
   std::optional<io::FileLock> lock_;  // in the first process
   bool is_locked_ = false;            // in all processes
-  RunningSave save_;
   int64_t saved_ = -1;
   bool last_ = false;     // a failed save ends the run
   double since_ = -1;     // auto: when the newest save began, or the first step ended; -1: no step has begun

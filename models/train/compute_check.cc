@@ -1,6 +1,7 @@
 #include "models/train/compute_check.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "framework/dispatch/rank/rank.h"

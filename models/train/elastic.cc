@@ -29,6 +29,11 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
   return facts;
 }
 
+// The step of the group of replicas that follows this state.
+static int64_t group_step(const Setup& setup, const TrainState& state) {
+  return setup.outer ? dist::DilocoReplica::group_step(*setup.outer, state.step) : state.step;
+}
+
 dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& o, const TrainState& state,
                                      const std::map<std::string, std::string>& flags, const dist::Job& job) {
   std::string facts;
@@ -39,7 +44,7 @@ dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& o, 
           .incarnation = setup.replica->incarnation,
           .facts = facts,
           .replicas = dist::replica_count(o.step.mesh),
-          .step = setup.outer ? dist::DilocoReplica::group_step(*setup.outer, state.step) : state.step,
+          .step = group_step(setup, state),
           .state_view = state.state_view,
           .ranks = dist::replica_mesh(o.step.mesh).size(),
           .job = dist::Processes::current(),
@@ -50,8 +55,7 @@ dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& o, 
 
 void check_replay(const Setup& setup, const TrainState& state,
                   const std::vector<std::pair<std::string, std::string>>& facts) {
-  const int64_t step = setup.outer ? dist::DilocoReplica::group_step(*setup.outer, state.step) : state.step;
-  setup.replay->check({step, state.samples, state.state_view}, setup.outer ? 0 : setup.rows, facts);
+  setup.replay->check({group_step(setup, state), state.samples, state.state_view}, setup.outer ? 0 : setup.rows, facts);
 }
 
 bool take_folder(CheckpointSaver& saver, const Setup& setup, double seconds) {

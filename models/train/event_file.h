@@ -1,6 +1,7 @@
 // Scalars of a run for TensorBoard: a file of TFRecords (a length, its checksum, the bytes, their checksum), which
 // contain messages Event of tensorflow/core/util/event.proto.
 #pragma once
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>

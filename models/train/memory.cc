@@ -13,6 +13,7 @@
 #include <span>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "distributed/launch/free_memory.h"
 #include "distributed/launch/held_memory.h"
@@ -147,46 +148,42 @@ std::string memory_folder(const std::string& memory_dir, const std::string& dir)
 }
 
 void MemorySaver::begin(const CheckpointSaver::Content& c) {
-  save_.step = c.state.step;
+  step_ = c.state.step;
   for (const NamedCells* cells : {&c.model, &c.optimizer})
     for (const auto& [name, cell] : *cells) host_bytes_ += 2 * cell.type().nbytes();
   internal::on_each_host("preparing the memory of states", [&] {
     make_folder(setup_.memory, host_bytes_);
-    while (newest_step(setup_.memory) > save_.step) io::remove_folder_at_once(latest_checkpoint(setup_.memory));
+    while (newest_step(setup_.memory) > step_) io::remove_folder_at_once(latest_checkpoint(setup_.memory));
   });
   check_own_memory(setup_.memory);
   saved_ = newest_of_first(setup_.dir);
 }
 
 bool MemorySaver::due(int64_t step) {
-  if (setup_.memory.empty() || save_.save || cannot_keep_) return false;
-  if (setup_.memory_every > 0) return step - save_.step >= setup_.memory_every;
+  if (setup_.memory.empty() || save_ || cannot_keep_) return false;
+  if (setup_.memory_every > 0) return step - step_ >= setup_.memory_every;
   const double now = now_seconds();
   if (since_ < 0) since_ = now;
   return now - since_ > interval_;
 }
 
-void MemorySaver::advance() {
-  if (save_.save) go_on([this] { save_.save->advance(); });
-}
-
 void MemorySaver::save(const CheckpointSaver::Content& c, int64_t saved) {
   const flight::HostPhase phase(flight::Phase::kCheckpoint);
-  save_.step = c.state.step;
+  step_ = c.state.step;
   since_ = now_seconds();
-  save_.stall = 0;
+  stall_ = 0;
   go_on([&] {
     const auto room = [&] {
       io::write_file_atomic(saved_path(setup_.memory), saved_text(setup_.dir, std::max(saved_, saved)));
       return room_for_state(setup_.memory);
     };
-    save_.save = begin_checkpoint(setup_.memory, c.state, c.model, c.optimizer, /*keep=*/0, /*lock=*/nullptr, c.about,
-                                  AsyncSave::Pace::kYield, room);
+    save_ = begin_checkpoint(setup_.memory, c.state, c.model, c.optimizer, /*keep=*/0, /*lock=*/nullptr, c.about,
+                             AsyncSave::Pace::kYield, room);
   });
 }
 
 void MemorySaver::end() {
-  if (save_.save) go_on([this] { save_.save->wait(); });
+  if (save_) go_on([this] { save_->wait(); });
   if (setup_.memory.empty()) return;
   internal::on_each_host("removing states in memory", [this] {
     if (!io::is_folder(setup_.memory)) return;
@@ -201,15 +198,15 @@ void MemorySaver::end() {
   });
 }
 
-void MemorySaver::go_on(const std::function<void()>& work) {
-  if (const std::optional<Error> error = save_.go_on(work)) {
-    cannot_keep_ = error->code() == Code::kFailedPrecondition;
-    if (dist::is_first() && !std::exchange(warned_, true))
-      internal::warn(str_cat("step ", save_.step, " is not kept in memory: ", error->what(), "; training goes on"));
-  } else if (const std::unique_ptr<AsyncSave> save = save_.take_complete()) {
-    // About 2 % of the time: steps are up to 10 % slower while threads write.
-    interval_ = std::max(0.5, 50 * (save_.stall + 0.1 * save->seconds()));
-  }
+void MemorySaver::failed(const Error& error) {
+  cannot_keep_ = error.code() == Code::kFailedPrecondition;
+  if (dist::is_first() && !std::exchange(warned_, true))
+    internal::warn(str_cat("step ", step_, " is not kept in memory: ", error.what(), "; training goes on"));
+}
+
+void MemorySaver::completed(const AsyncSave& save) {
+  // About 2 % of the time: steps are up to 10 % slower while threads write.
+  interval_ = std::max(0.5, 50 * (stall_ + 0.1 * save.seconds()));
 }
 
 // The step of the newest state in memory, if a run resumes from it; else -1. `saved`: of the newest checkpoint on disk.

@@ -2,7 +2,6 @@
 // launcher holds the memory (distributed/launch/held_memory.h), or it is a folder in --memory_dir.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +13,7 @@ namespace weft::train {
 
 /// Keeps the newest two states of a run in memory, whole on each host. Its functions are collectives, as in
 /// CheckpointSaver.
-class MemorySaver {
+class MemorySaver final : public RunningSave {
  public:
   /// `setup` must outlive this.
   explicit MemorySaver(const Setup& setup) : setup_(setup) {}
@@ -26,21 +25,17 @@ class MemorySaver {
   /// Whether a state is due after `step`, which begins now: the first process's answer counts. While a state is
   /// written, none is due.
   bool due(int64_t step);
-  /// Whether this process is at work on a state.
-  bool busy() const { return save_.busy(); }
-  /// Continues the state that is being written, if there is one; need no busy process.
-  void advance();
   /// Begins to write a state, which threads do. An error becomes a warning. `saved`: CheckpointSaver::saved().
   void save(const CheckpointSaver::Content& content, int64_t saved);
   /// Ends the state that is being written, after the last checkpoint. Removes the states.
   void end();
 
  private:
-  void go_on(const std::function<void()>& work);
+  void failed(const Error& error) override;
+  void completed(const AsyncSave& save) override;
 
   const Setup& setup_;
-  RunningSave save_;       // the newest state that has begun
-  double since_ = -1;      // when it began
+  double since_ = -1;      // when the newest state began
   double interval_ = 0.5;  // auto: seconds between states
   int64_t host_bytes_ = 0;
   int64_t saved_ = -1;        // the newest checkpoint on disk at the start, as the first process sees it

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "framework/base/clock.h"
 #include "framework/base/error.h"

@@ -1,5 +1,6 @@
 // Output of a run: a file with one JSON object per line, and progress on standard output.
 #pragma once
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 #include "models/train/state_check.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "framework/base/thread_pool.h"

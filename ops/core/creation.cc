@@ -2,6 +2,7 @@
 #include "ops/core/creation.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "framework/autodiff/grad.h"

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "framework/base/testing/error_of.h"
 #include "framework/dispatch/state/generator.h"
 #include "framework/testing/compare.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/rank/flight.h"

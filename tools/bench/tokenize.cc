@@ -1,4 +1,5 @@
 // Seconds of processor time to encode a file: one JSON line for versus_tokenizers.py.
+#include <algorithm>
 #include <ctime>
 
 #include "framework/base/str_cat.h"

@@ -1,4 +1,6 @@
 // export: a checkpoint as a folder of transformers, or as a GGUF file of llama.cpp.
+#include <cstdio>
+
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "models/hf/families.h"

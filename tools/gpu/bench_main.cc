@@ -1,3 +1,5 @@
+#include <cstdint>
+
 #include "absl/flags/flag.h"
 #include "framework/cli/cli.h"
 #include "tools/gpu/bench.h"

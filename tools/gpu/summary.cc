@@ -1,8 +1,10 @@
 // gpu summary FOLDER [--table]: prints the JSON of a GPU check, or its table, from the files of check.sh in FOLDER,
 // which are parts.tsv, a log of each part, bench_*.json and torch.json. Test results come from the logs, which survive
 // a crash. Rows of bench_*_mma.json have the prefix "mma: ".
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>

@@ -1,5 +1,6 @@
 // The cost of uneven choices of experts for ranks that each have some of the experts.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 

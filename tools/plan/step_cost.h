@@ -2,6 +2,8 @@
 // (layer_cost.h). step_cost_test.cc compares it with captured and partitioned graphs, published_test.cc with published
 // runs.
 #pragma once
+#include <algorithm>
+
 #include "tools/plan/candidate.h"
 #include "tools/plan/passes.h"
 

@@ -1,5 +1,6 @@
 #include "compiler/exec/run/trace.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>

@@ -1,5 +1,6 @@
 // Whether two groups can be one launch: their spaces, the bytes saved, and the memory kept alive.
 #include <algorithm>
+#include <cmath>
 
 #include "compiler/passes/fusion/fuse_partition.h"
 #include "framework/ir/op_def.h"

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/prologue.h"
 #include "compiler/loop_ir/testing/run_lowered.h"

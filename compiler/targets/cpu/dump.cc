@@ -1,4 +1,5 @@
 // WEFT_DUMP of the CPU's kernels.
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 

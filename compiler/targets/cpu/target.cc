@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <unordered_map>
 
 #include "compiler/jit/jit.h"
 #include "compiler/loop_ir/domain.h"

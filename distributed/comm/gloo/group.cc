@@ -8,6 +8,7 @@ namespace weft::dist::wire {
 using internal::aborted_by;
 using internal::LastStarted;
 using internal::mix;
+using internal::others_read;
 using internal::point_to_point;
 using internal::Request;
 using Lock = std::unique_lock<std::mutex>;
@@ -121,17 +122,8 @@ Ref<GlooOp> GlooGroup::op_at(Stream& s, uint64_t k) {
 
 // Whether the rank at position `to` needs the input of the rank at `from`. Both know it from one of their requests.
 bool GlooGroup::needs_input(const Request& r, int from, int to) const {
-  switch (r.kind) {
-    case Collective::kBarrier:
-    case Collective::kRecv:
-      return false;
-    case Collective::kBroadcast:
-      return r.peer == from;
-    case Collective::kPermute:
-      return ((from + r.shift) % size() + size()) % size() == to;
-    default:
-      return true;
-  }
+  if (r.kind == Collective::kPermute) return ((from + r.shift) % size() + size()) % size() == to;
+  return others_read(r, from);
 }
 
 Ref<internal::Op> GlooGroup::start(int, const CommRequest& request, std::optional<Error>* error,
@@ -156,9 +148,8 @@ Ref<internal::Op> GlooGroup::start(int, const CommRequest& request, std::optiona
     sent.splits = true;
     std::tie(sent.color, sent.key) = *color;
   }
-  const bool reads = r.kind != Collective::kRecv && r.kind != Collective::kBarrier;
-  const int64_t bytes = reads ? r.in.nbytes() : 0;
-  sent.inlined = bytes > 0 && bytes <= kInlineBytes && (r.kind != Collective::kBroadcast || r.peer == me_);
+  const int64_t bytes = others_read(r, me_) ? r.in.nbytes() : 0;
+  sent.inlined = bytes > 0 && bytes <= kInlineBytes;
   const std::vector<char> without = encode(sent);
   std::vector<char> with;
   if (sent.inlined) {

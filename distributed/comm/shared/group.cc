@@ -13,23 +13,11 @@ using internal::GroupNames;
 using internal::kSmallBytes;
 using internal::LastStarted;
 using internal::mix;
+using internal::others_read;
 using internal::point_to_point;
 using internal::Request;
 
 namespace {
-
-// Whether other ranks read this rank's input.
-bool others_read(const Request& r, int rank) {
-  switch (r.kind) {
-    case Collective::kBarrier:
-    case Collective::kRecv:
-      return false;
-    case Collective::kBroadcast:
-      return r.peer == rank;
-    default:
-      return true;
-  }
-}
 
 void copy_dense(const StridedView& from, void* to) {
   internal::Transfer t;

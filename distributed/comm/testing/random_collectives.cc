@@ -1,6 +1,7 @@
 #include "distributed/comm/testing/random_collectives.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 

@@ -2,6 +2,7 @@
 // from open connections: any client could delay heartbeats until members count as dead. This listener bounds the
 // connections that it accepts per second, and the open connections.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>

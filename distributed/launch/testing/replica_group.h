@@ -1,5 +1,6 @@
 // For tests: the live replicas of one view as threads of this process, with faults.
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <memory>

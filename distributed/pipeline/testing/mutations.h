@@ -1,5 +1,6 @@
 // For tests: tables of actions with one change.
 #pragma once
+#include <algorithm>
 #include <random>
 #include <string>
 #include <utility>

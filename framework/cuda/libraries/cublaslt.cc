@@ -1,5 +1,6 @@
 #include "framework/cuda/libraries/cublaslt.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "framework/base/error.h"

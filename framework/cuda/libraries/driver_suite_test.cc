@@ -1,6 +1,8 @@
 // Tests the runtime end to end, on the fake driver and, if there is a GPU, on the real one. Kernels are PTX, which the
 // real driver compiles itself; the fake driver finds them by name.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 

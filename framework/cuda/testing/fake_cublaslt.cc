@@ -1,5 +1,6 @@
 #include "framework/cuda/testing/fake_cublaslt.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>

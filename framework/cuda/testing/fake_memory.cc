@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <tuple>
 
 #include "framework/cuda/testing/fake_state.h"
 

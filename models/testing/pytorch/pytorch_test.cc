@@ -1,6 +1,7 @@
 // Values and gradients of the rows of cases.txt and everyday.txt against PyTorch's (fixtures.txt): in f64, in f32, and
 // compiled. `--test_arg=ROW`, as in cases.txt:12, runs one row.
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>

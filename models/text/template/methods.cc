@@ -1,4 +1,5 @@
 // Attributes, methods and functions.
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 

@@ -1,5 +1,6 @@
 #include "ops/core/functions/custom_op.h"
 
+#include <cctype>
 #include <map>
 #include <memory>
 #include <mutex>

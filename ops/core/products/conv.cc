@@ -2,6 +2,7 @@
 // product has the channels last: then a row of the operand is a few long runs of memory, and all images are one matrix.
 #include "ops/core/products/conv.h"
 
+#include <array>
 #include <vector>
 
 #include "framework/base/saturate.h"

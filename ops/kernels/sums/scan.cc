@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"

@@ -1,5 +1,8 @@
 #include "tools/plan/report/advice.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "compiler/cost/collective_seconds.h"
 #include "framework/base/error.h"
 #include "framework/base/units.h"

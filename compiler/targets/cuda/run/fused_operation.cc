@@ -1,6 +1,7 @@
 #include "compiler/targets/cuda/run/fused_operation.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include "compiler/loop_ir/domain.h"
