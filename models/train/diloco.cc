@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "distributed/launch/job.h"
 #include "distributed/launch/processes.h"
@@ -9,6 +10,25 @@
 #include "framework/base/units.h"
 
 namespace weft::train {
+namespace {
+
+dist::DilocoStep step_of(const dist::ReplicaState& s, bool on_mesh, std::function<void()> prepare,
+                         std::function<void(int64_t step, int64_t row)> make) {
+  const auto [trained, others] = dist::trained_and_others(s.cells);
+  return {.prepare = [=, world = s.prepare]() -> dist::World* {
+            if (on_mesh) return &world(1);
+            prepare();
+            return nullptr;
+          },
+          .shards = [shards = s.shards](bool made) { return shards(1, made); },
+          .parameters = trained,
+          .others = others,
+          .record = s.record,
+          .adopt = s.adopt,
+          .make = std::move(make)};
+}
+
+}  // namespace
 
 Flags diloco_flags(TrainOptions& o) {
   return {
@@ -74,6 +94,27 @@ std::string diloco_text(const Setup& p, const TrainOptions& o, int64_t parameter
   return str_cat("diloco: ", replicas, " replicas make ", o.diloco, " steps by themselves; outer gradients as ",
                  o.outer_wire, " in ", o.outer_fragments, o.outer_fragments == 1 ? " exchange: " : " exchanges: ",
                  bytes_text(p.outer->bytes_per_step(parameters, replicas)), " for each step and replica");
+}
+
+DilocoRun::DilocoRun(const Setup& p, const TrainOptions& o, const dist::ReplicaState& exchanged,
+                     std::function<void()> prepare, std::function<void(int64_t step, int64_t row)> make,
+                     TrainState& state)
+    : DilocoReplica(*p.outer,
+                    step_of(exchanged, dist::replica_mesh(o.step.mesh).size() > 1, std::move(prepare), std::move(make)),
+                    p.rows),
+      state_(state) {}
+
+void DilocoRun::begin(dist::ReplicaRun* run, std::shared_ptr<const dist::Replay> replay) {
+  DilocoReplica::begin({state_.step, state_.samples, state_.state_view}, run, std::move(replay));
+}
+
+bool DilocoRun::exchange() {
+  const bool begins = between();
+  advance();
+  if (begins || !between()) return false;
+  state_.samples = position().samples;
+  state_.state_view = position().view;
+  return true;
 }
 
 std::string sent_text(const dist::DilocoReplica& diloco) {
