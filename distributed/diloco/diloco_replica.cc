@@ -15,10 +15,10 @@ std::function<int64_t(int64_t)> DilocoReplica::made_before(const OuterOptions& o
 
 int64_t DilocoReplica::group_step(const OuterOptions& o, int64_t steps) {
   o.check();
-  int64_t x = std::max<int64_t>(0, steps / o.between() - 1);
-  while (x < o.exchanges() && o.ends_after(x - 1) < steps) ++x;
+  // Several exchanges may end with the run: its state is after all of them.
+  const int64_t x = steps >= o.steps ? o.exchanges() : std::max<int64_t>(0, (steps - o.delay) / o.between());
   WEFT_CHECK_AS(kFailedPrecondition, o.ends_after(x - 1) == steps, "diloco: the state is of step ", steps,
-                ", and exchanges end after the steps ", o.ends_after(x - 2), " and ", o.ends_after(x - 1),
+                ", and exchanges end after the steps ", o.ends_after(x - 1), " and ", o.ends_after(x),
                 "; need a checkpoint of a run with the same exchanges");
   return 2 * x;
 }
@@ -33,10 +33,7 @@ void DilocoReplica::begin(const RunPosition& at, ReplicaRun* run, std::shared_pt
   group_ = group_step(options_, at.step);
 }
 
-DilocoReplica::~DilocoReplica() {
-  if (run_ && !under_way_.empty()) run_->member().close("this replica has ended");
-  under_way_.clear();  // waits for the threads, which use the members
-}
+DilocoReplica::~DilocoReplica() { drop_averages(); }
 
 // ---- the step of this replica ----
 World* DilocoReplica::prepare() {
@@ -71,23 +68,21 @@ bool DilocoReplica::enter() {
             position_.view = std::strtoll(rest, &rest, 10);
             outer_.take_anchors();
             since_ = block_begin_ = position_.step;
-            has_gradients_ = false;
+            flights_.clear();
             step_.adopt(rest + 1);
           }};
+  if (!run_->has_view()) drop_averages();
   if (!run_->enter(state)) return false;
   group_ = run_->member().step();
   (void)bind(true);  // the anchors of a new run are its first parameters
+  take_gradients();
   return true;
 }
 
 bool DilocoReplica::ready() {
-  const int64_t x = exchange_number();
-  if (between()) return false;
-  if (position_.step == options_.begins_after(x) && !has_gradients_) {
-    take_gradients();
-    if (run_ && run_->has_view() && position_.step < options_.ends_after(x)) start_exchange();
-  }
-  return position_.step < options_.ends_after(x);
+  if (begins_block()) return false;
+  take_gradients();
+  return position_.step < options_.ends_after(exchange_number());
 }
 
 void DilocoReplica::made() { ++position_.step, ++steps_; }
@@ -98,38 +93,55 @@ void DilocoReplica::begin_block(int64_t place) {
   first_row_ = position_.samples + place * steps * rows_;
 }
 
+// Begins all exchanges that are due. If the state is from a checkpoint or another replica, several may be.
 void DilocoReplica::take_gradients() {
-  const int64_t x = exchange_number();
-  bind(true);
-  const int64_t steps = std::clamp<int64_t>(options_.begins_after(x) - since_, 0, options_.steps_in(x));
-  gradients_ = {steps * rows_, outer_.gradients(x)};
-  has_gradients_ = true;
+  for (int64_t x = exchange_number() + std::ssize(flights_);
+       x < options_.exchanges() && options_.begins_after(x) <= position_.step; ++x) {
+    bind(true);
+    const int64_t steps = std::clamp<int64_t>(options_.begins_after(x) - since_, 0, options_.steps_in(x));
+    flights_.push_back({steps * rows_, outer_.gradients(x), {}});
+  }
+  if (run_ && run_->has_view()) start_exchanges();
 }
 
 // ---- with other replicas ----
-void DilocoReplica::start_exchange() {
+void DilocoReplica::start_exchanges() {
   ReplicaMember& member = run_->member();
-  const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
-  for (size_t r = 0; r < ranks_.size(); ++r)
-    under_way_.push_back(
-        std::async(std::launch::async, [this, &member, deadline, r, others = member.communicator(ranks_[r])] {
-          try {
-            int64_t sent = 0;
-            auto average = exchange(*others, options_.wire, gradients_.d[r], gradients_.weight, deadline, sent);
-            sent_ += sent;
-            return average;
-          } catch (const std::exception& e) {
-            member.close(e.what());
-            throw;
-          }
-        }));
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    Flight& f = flights_[i];
+    if (!f.averages.empty()) continue;
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      f.averages.push_back(std::async(
+          std::launch::async, [this, &member, &f, r, before = i > 0 ? flights_[i - 1].averages[r] : Average(),
+                               others = member.communicator(ranks_[r])] {
+            try {
+              if (before.valid()) before.wait();  // all replicas start the same collectives in the same order
+              const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
+              int64_t sent = 0;
+              auto average = exchange(*others, options_.wire, f.d[r], f.weight, deadline, sent);
+              sent_ += sent;
+              return average;
+            } catch (const std::exception& e) {
+              member.close(e.what());
+              throw;
+            }
+          }));
+  }
+}
+
+// The view is over, or this replica ends.
+void DilocoReplica::drop_averages() {
+  for (Flight& f : flights_) {
+    if (f.averages.empty()) continue;
+    run_->member().close("this replica needs no exchange of this view any more");
+    for (const Average& one : std::exchange(f.averages, {})) one.wait();
+  }
 }
 
 std::vector<std::vector<float>> DilocoReplica::finish_exchange(bool& good) {
-  if (under_way_.empty()) start_exchange();
   std::vector<std::vector<float>> averages;
   good = true;
-  for (auto& one : std::exchange(under_way_, {})) {
+  for (const Average& one : std::exchange(flights_.front().averages, {})) {
     try {
       averages.push_back(one.get());
     } catch (const Error& e) {
@@ -144,9 +156,9 @@ std::vector<std::vector<float>> DilocoReplica::finish_exchange(bool& good) {
 }
 
 void DilocoReplica::advance() {
-  if (replay_) return between() ? replay_block() : replay_exchange();
+  if (replay_) return begins_block() ? replay_block() : replay_exchange();
   const LiveView live = run_->member().live();
-  if (between()) {
+  if (begins_block()) {
     if (!run_->vote(true)) return;
     begin_block(live.place);
     position_.samples +=
@@ -154,19 +166,18 @@ void DilocoReplica::advance() {
     ++group_;
     return;
   }
-  if (!has_gradients_) take_gradients();  // this replica has healed
   bool good = false;
   const std::vector<std::vector<float>> averages = finish_exchange(good);
   if (!run_->vote(good)) return;
   bind(true);
   outer_.move_anchors(exchange_number(), averages);
   outer_.move_parameters(exchange_number());
+  flights_.pop_front();
   committed(live.view.number);
 }
 
 void DilocoReplica::committed(int64_t view) {
   position_.view = view;
-  has_gradients_ = false;
   ++group_;
 }
 
@@ -191,26 +202,26 @@ void DilocoReplica::set_values(const std::vector<Tensor>& all) {
   }
 }
 
+// The cells have the state of this replica.
+void DilocoReplica::keep(const std::string& name, int64_t incarnation) {
+  members_[name] = {incarnation, since_, values_now(), std::exchange(flights_, {})};
+}
+
 // The replicas that join before the next step of the group. The cells have the state of a checkpoint here.
 void DilocoReplica::join(const control::ReplicaView& view) {
   const std::vector<Tensor> now = values_now();
   const auto donor = std::ranges::find(view.members, false, &control::ViewMember::heals);
-  for (const control::ViewMember& m : view.members) {
-    Member& own = members_[m.name];
-    if (!m.heals && own.incarnation != m.incarnation) own = {m.incarnation, 0, now, {}};
-  }
-  for (const control::ViewMember& m : view.members) {
-    if (!m.heals) continue;
-    bind(true);
-    set_values(members_.at(donor->name).values);
-    outer_.take_anchors();
-    has_gradients_ = false;
-    since_ = position_.step;
-    Gradients none;
-    if (!between()) take_gradients(), none = std::move(gradients_);
-    has_gradients_ = false;
-    members_[m.name] = {m.incarnation, position_.step, values_now(), std::move(none)};
-  }
+  for (const bool heals : {false, true})
+    for (const control::ViewMember& m : view.members) {
+      if (m.heals != heals || (!heals && members_[m.name].incarnation == m.incarnation)) continue;
+      bind(true);
+      set_values(heals ? members_.at(donor->name).values : now);
+      if (heals) outer_.take_anchors();
+      since_ = heals ? position_.step : 0;
+      flights_.clear();
+      take_gradients();
+      keep(m.name, m.incarnation);
+    }
   set_values(now);
 }
 
@@ -237,37 +248,37 @@ void DilocoReplica::replay_block() {
     position_.step = begin;
     set_values(m.values);
     since_ = m.since;
-    has_gradients_ = false;
+    flights_ = m.flights;
     begin_block(places[i]);
     if (i == 0) break;
     for (; ready(); made()) step_.make(position_.step, row());
-    m = {m.incarnation, m.since, values_now(), std::move(gradients_)};
+    keep(active_[i], m.incarnation);
   }
   position_.samples += count * (options_.ends_after(x) - begin) * rows_;
 }
 
 void DilocoReplica::replay_exchange() {
   bind(true);
-  Member& first = members_.at(active_[0]);
-  first = {first.incarnation, first.since, values_now(), std::move(gradients_)};
+  keep(active_[0], members_.at(active_[0]).incarnation);
   for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
   const control::ReplicaView& view = replay_->view_at(group_);
-  const size_t ranks = members_.at(view.members[0].name).gradients.d.size();
   std::vector<std::vector<float>> averages;
-  for (size_t r = 0; r < ranks; ++r) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
     std::vector<std::vector<float>> d;
     std::vector<int64_t> weights;
     for (const control::ViewMember& m : view.members) {
-      const Gradients& g = members_.at(m.name).gradients;
-      d.push_back(g.d[r]), weights.push_back(g.weight);
+      const Flight& f = members_.at(m.name).flights.front();
+      d.push_back(f.d[r]), weights.push_back(f.weight);
     }
     averages.push_back(average_of(options_.wire, d, weights));
   }
   outer_.move_anchors(exchange_number(), averages);
   for (auto m = view.members.rbegin(); m != view.members.rend(); ++m) {  // the first one stays
-    set_values(members_.at(m->name).values);
+    Member& own = members_.at(m->name);
+    set_values(own.values);
     outer_.move_parameters(exchange_number());
-    members_.at(m->name).values = values_now();
+    own.values = values_now();
+    own.flights.pop_front();
   }
   committed(view.number);
 }

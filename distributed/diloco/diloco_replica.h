@@ -6,11 +6,18 @@
 // others. One that heals before step 2 x + 1 takes part in this exchange without weight. So the views of the service
 // decide on each bit of the run, and one process can make it again, with one replica after the other.
 //
+// With a delay, an exchange begins before its step of the group, and several may be under way. Their collectives run
+// one after the other, in the order of the exchanges. The view of step 2 x + 1 decides on the replicas of exchange x:
+// when a view is over, its members drop all averages that are not committed, and keep their outer gradients. The
+// members of the next view make these exchanges again. A replica that heals takes part in them without weight.
+//
 // A replica that heals takes anchors, outer momentum and the state of its optimiser from another one, and its
-// parameters are the anchors. If a replica is lost, its training steps since the last exchange are lost, too.
+// parameters are the anchors. If a replica is lost, its training steps since the last exchange are lost, too. Outer
+// gradients that are under way are in no checkpoint: all replicas that begin from it take them from its parameters.
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <future>
 #include <map>
@@ -62,8 +69,11 @@ class DilocoReplica {
   bool ready();
   /// Makes the next step of the group, which waits for the other replicas. If it is not committed, there is no view.
   void advance();
-  /// Whether all training steps are exchanged: checkpoints and the end of the run are here.
-  bool between() const { return group_ % 2 == 0; }
+  /// Whether an exchange has ended, and the next training steps have not begun: checkpoints and the end of the run are
+  /// here. After the last training step, whether all exchanges have ended.
+  bool between() const {
+    return begins_block() && (position_.step < options_.steps || exchange_number() == options_.exchanges());
+  }
   /// The first row of the data that the next training step takes.
   int64_t row() const { return first_row_ + (position_.step - block_begin_) * rows_; }
   /// A training step was made.
@@ -74,25 +84,30 @@ class DilocoReplica {
   int64_t steps() const { return steps_; }
 
  private:
-  // The outer gradients of an exchange, by rank of this process.
-  struct Gradients {
+  using Average = std::shared_future<std::vector<float>>;
+  // An exchange that has begun.
+  struct Flight {
     int64_t weight = 0;
-    std::vector<std::vector<float>> d;
+    std::vector<std::vector<float>> d;  // by rank of this process
+    std::vector<Average> averages;      // the same; empty: the exchange is not under way
   };
   // A replica of a replay.
   struct Member {
     int64_t incarnation = 0, since = 0;
     std::vector<Tensor> values;
-    Gradients gradients;
+    std::deque<Flight> flights;
   };
   int64_t exchange_number() const { return group_ / 2; }
+  bool begins_block() const { return group_ % 2 == 0; }  // the next step of the group decides on training steps
   World* prepare();
   CellShards bind(bool made);
   void begin_block(int64_t place);
   void take_gradients();
-  void start_exchange();
+  void start_exchanges();
+  void drop_averages();
   std::vector<std::vector<float>> finish_exchange(bool& good);
   void committed(int64_t view);
+  void keep(const std::string& name, int64_t incarnation);
   void join(const control::ReplicaView& view);
   void replay_block();
   void replay_exchange();
@@ -112,9 +127,7 @@ class DilocoReplica {
   int64_t block_begin_ = 0;       // training steps before the present ones of this replica
   int64_t first_row_ = 0;         // their first row
   int64_t since_ = 0;             // the training steps before this replica healed
-  bool has_gradients_ = false;    // gradients_ belongs to the present exchange
-  Gradients gradients_;
-  std::vector<std::future<std::vector<float>>> under_way_;  // index: rank of this process
+  std::deque<Flight> flights_;    // from exchange_number() on
   std::atomic<int64_t> sent_{0};
   int64_t steps_ = 0;
   std::map<std::string, Member> members_;  // replicas of a replay, by name

@@ -162,10 +162,9 @@ class Reference {
         Replica& r = replicas_[at_begin.members[place].name];
         const int64_t first = samples_ + static_cast<int64_t>(place) * (end - begin) * kRows;
         for (int64_t t = begin; t < end; ++t) {
-          if (t == (x + 1) * period()) gradient(r, x);
           weft::dist::train(r.net.p.data(), r.net.v.data(), kValues, 0, first + (t - begin) * kRows);
+          if ((t + 1) % period() == 0) gradient(r, (t + 1) / period() - 1);
         }
-        if (end == (x + 1) * period()) gradient(r, x);
       }
       step_ = end;
       samples_ += std::ssize(at_begin.members) * (end - begin) * kRows;
@@ -181,8 +180,8 @@ class Reference {
  private:
   struct Replica {
     Net net;
-    int64_t since = 0, weight = 0;
-    Values d;
+    int64_t since = 0;
+    std::map<int64_t, std::pair<Values, int64_t>> sent;  // key: exchange; outer gradients, weight
   };
   int64_t period() const { return o_.every / o_.fragments; }
   const control::ReplicaView& of(int64_t s) const {
@@ -202,14 +201,14 @@ class Reference {
     return begins && o_.wire != OuterWire::kF32 ? (after + 255) / 256 * 256 : after;
   }
   void gradient(Replica& r, int64_t x) const {
-    r.d.clear();
+    Values d;
     for (int64_t i = 0; i < kValues; ++i) {
       if (!in_fragment(i, x)) continue;
-      r.d.resize(place_of(i, r.d.size()), 0.0f);
-      r.d.push_back(anchor_[i] - r.net.p[i]);
+      d.resize(place_of(i, d.size()), 0.0f);
+      d.push_back(anchor_[i] - r.net.p[i]);
     }
     const int64_t from = std::max({int64_t{0}, (x + 1 - o_.fragments) * period(), r.since});
-    r.weight = std::max<int64_t>(0, (x + 1) * period() - from) * kRows;
+    r.sent[x] = {d, std::max<int64_t>(0, (x + 1) * period() - from) * kRows};
   }
   void join(int64_t s, int64_t x) {
     for (const control::ReplicaView& v : views_) {
@@ -223,7 +222,7 @@ class Reference {
         r.net.v = replicas_[donor].net.v;
         r.net.p = anchor_;
         r.since = step_;
-        gradient(r, x);
+        for (int64_t y = x; (y + 1) * period() <= step_; ++y) gradient(r, y);  // without weight
       }
     }
   }
@@ -244,13 +243,14 @@ class Reference {
     std::vector<Values> arrived;
     int64_t total = 0;
     for (const control::ViewMember& m : view.members) {
-      arrived.push_back(passed(o_.wire, replicas_.at(m.name).d));
-      total += replicas_.at(m.name).weight;
+      const auto& [d, weight] = replicas_.at(m.name).sent.at(x);
+      arrived.push_back(passed(o_.wire, d));
+      total += weight;
     }
     Values average(arrived[0].size(), 0.0f);
     for (size_t i = 0; i < average.size(); ++i) {
       for (size_t r = 0; r < arrived.size(); ++r)
-        average[i] += static_cast<float>(replicas_.at(view.members[r].name).weight) * arrived[r][i];
+        average[i] += static_cast<float>(replicas_.at(view.members[r].name).sent.at(x).second) * arrived[r][i];
       average[i] = total > 0 ? average[i] / static_cast<float>(total) : 0.0f;
     }
     average = passed(o_.wire, average);
@@ -362,7 +362,9 @@ class WithoutFaults : public DilocoRun, public ::testing::WithParamInterface<Cas
 INSTANTIATE_TEST_SUITE_P(, WithoutFaults,
                          ::testing::Values(Case{2, "3 1 0 0 f32 30"}, Case{2, "10 1 4 0.5 f32 40"},
                                            Case{3, "6 2 1 0.25 f32 36"}, Case{4, "9 3 2 0.5 f32 45"},
-                                           Case{3, "10 2 0 0 int8 40"}, Case{4, "6 3 1 0.5 int4 36"}));
+                                           Case{3, "10 2 0 0 int8 40"}, Case{4, "6 3 1 0.5 int4 36"},
+                                           Case{2, "12 3 4 0.5 f32 36"}, Case{3, "12 4 11 0.25 f32 48"},
+                                           Case{4, "10 5 7 0.5 int8 30"}));
 
 TEST_P(WithoutFaults, EqualsTheReferenceToTheBit) {
   options_ = GetParam().options;
@@ -374,7 +376,8 @@ TEST_P(WithoutFaults, EqualsTheReferenceToTheBit) {
 
 class WithFaults : public DilocoRun, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(, WithFaults,
-                         ::testing::Values("10 1 0 0 f32 2000", "12 3 2 0.5 f32 2004", "10 2 3 0.25 int8 2000"));
+                         ::testing::Values("10 1 0 0 f32 2000", "12 3 2 0.5 f32 2004", "10 2 3 0.25 int8 2000",
+                                           "12 4 7 0.5 f32 2004", "20 4 19 0.25 int8 2000"));
 
 // Replicas are killed in the middle of their steps, and come back.
 TEST_P(WithFaults, LostReplicasComeBack) {

@@ -317,7 +317,7 @@ class ElasticDiloco : public Elastic {
  protected:
   ElasticDiloco()
       : Elastic(2,
-                {"--diloco=20", "--outer_fragments=2", "--outer_delay=3", "--outer_alpha=0.5", "--outer_wire=int8"}) {}
+                {"--diloco=20", "--outer_fragments=4", "--outer_delay=13", "--outer_alpha=0.5", "--outer_wire=int8"}) {}
   void check_checkpoints(int64_t lost, const std::string& journal) {
     replay(journal);
     if (HasFatalFailure()) return;
@@ -350,7 +350,7 @@ TEST_P(ElasticDiloco, OneHostGoesOnAfterASignal) {
   ::kill(running_["host"], SIGTERM);
   EXPECT_EQ(wait_end("host"), 143) << logs();
   const int64_t step = train::newest_step(root_ + "/run");
-  EXPECT_EQ(step % 10, 3);
+  EXPECT_EQ(step % 5, 3);
   EXPECT_NE(logs().find(str_cat("interrupted after step ", step)), std::string::npos) << logs();
   EXPECT_NE(logs().find("for each step and replica\n"), std::string::npos) << logs();
   running_["host"] = start("", "a.log", "run", {});

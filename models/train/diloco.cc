@@ -45,7 +45,7 @@ Flags diloco_flags(TrainOptions& o) {
        {1}},
       {"outer_delay",
        &o.outer_delay,
-       "with --diloco, steps that replicas make while an exchange is under way; below --diloco / --outer_fragments",
+       "with --diloco, steps that replicas make while an exchange is under way; below --diloco",
        {0}},
       {"outer_alpha",
        &o.outer_alpha,
