@@ -27,37 +27,6 @@ Tensor zeros_of(const Tensor& t) {
 
 }  // namespace
 
-RankValues::RankValues(const NamedCells& cells, const CellShards& shards) : cells_(cells) {
-  std::map<const Cell*, Ref<ShardedCell>> of;
-  for (const auto& [cell, sharded] : shards) of[cell.get()] = sharded;
-  for (const auto& [name, handle] : cells) shards_.push_back(of[&handle.cell()]);
-}
-
-Tensor RankValues::get(size_t i, int rank) const {
-  Cell& cell = cells_[i].second.cell();
-  const internal::CellOwner own(cell, "diloco");
-  const Ref<ShardedCell>& s = shards_[i];
-  if (!s) return internal::owned_value(cell).contiguous();
-  return s->has_shard(rank) ? s->shards[rank]->value : Tensor();
-}
-
-void RankValues::set(size_t i, int rank, const Tensor& value) const {
-  Cell& cell = cells_[i].second.cell();
-  const internal::CellOwner own(cell, "diloco");
-  cell.torn = false;
-  const Ref<ShardedCell>& s = shards_[i];
-  if (!s) {
-    cell.value = value;
-    cell.remote = {};
-    return;
-  }
-  s->shards[rank]->value = value;
-  s->shards[rank]->torn = false;
-  s->forget();
-  cell.remote = s;
-  cell.value = {};
-}
-
 std::pair<NamedCells, NamedCells> trained_and_others(const NamedCells& cells) {
   std::pair<NamedCells, NamedCells> all;
   for (const auto& named : cells) {

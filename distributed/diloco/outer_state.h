@@ -6,27 +6,10 @@
 
 #include "distributed/diloco/outer.h"
 #include "distributed/launch/sharded_cell.h"
+#include "distributed/replica/state_parts.h"
 #include "framework/dispatch/parameter.h"
 
 namespace weft::dist {
-
-using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
-
-/// The values of cells on the ranks of this process. Cells that have no shards are whole on each rank.
-class RankValues {
- public:
-  RankValues(const NamedCells& cells, const CellShards& shards);
-  /// The value of a cell on a rank, row-major; undefined if the rank has none.
-  Tensor get(size_t cell, int rank) const;
-  /// Replaces it. A holder of the earlier value keeps that value.
-  void set(size_t cell, int rank, const Tensor& value) const;
-  size_t size() const { return cells_.size(); }
-  const Ref<ShardedCell>& shards(size_t cell) const { return shards_[cell]; }
-
- private:
-  NamedCells cells_;
-  std::vector<Ref<ShardedCell>> shards_;  // null: whole
-};
 
 /// The trained parameters among the cells of a step, and the others.
 std::pair<NamedCells, NamedCells> trained_and_others(const NamedCells& cells);
