@@ -57,6 +57,12 @@ bool DilocoLoop::enter_view() {
   return false;
 }
 
+void DilocoLoop::finish() {
+  WEFT_CHECK_AS(kFailedPrecondition, exchanged(), "diloco: got finish() after step ", position_.step,
+                ", before the exchange of the latest steps has ended; need a call where exchanged() is true");
+  ReplicaLoop::finish();
+}
+
 bool DilocoLoop::begin() {
   if (replica_.between()) replica_.advance();
   return replica_.ready();

@@ -26,8 +26,11 @@ class DilocoLoop : public ReplicaLoop {
  public:
   /// The cells "outer.*". Checkpoints keep them: load them after the constructor.
   const NamedCells& outer_cells() const { return replica_.cells(); }
-  /// Whether all steps of the replicas are exchanged: the place for checkpoints and finish().
+  /// Whether an exchange has ended, and the next training steps have not begun: the place for checkpoints and finish().
+  /// After the last training step, whether all exchanges have ended.
   bool exchanged() const { return replica_.between(); }
+  /// As ReplicaLoop::finish(). Throws FailedPrecondition unless exchanged().
+  void finish();
   /// Bytes that this process has sent to other replicas.
   int64_t sent() const { return replica_.sent(); }
 
