@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "models/nn/nn.h"
+#include "models/nn/transformer/language_model.h"
 #include "models/optim/optim.h"
 
 namespace weft::train {
