@@ -1,5 +1,6 @@
 #include "distributed/replica/state_parts.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,16 @@ std::vector<StatePart> parts_of(const RankValues& values, int rank, bool with_va
     WEFT_BUG_IF(with_values && (!part.value.defined() || !part.value.view_for_kernel().contiguous()),
                 "heal: the shard of '", part.name, "' has no row-major value");
     all.push_back(std::move(part));
+  }
+  return all;
+}
+
+// The parts of the leaders. Without values on a joiner; `with_values`: a collective.
+std::vector<StatePart> whole_parts(const RankValues& values, bool with_values) {
+  std::vector<StatePart> all;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Tensor value = with_values ? values.whole(i) : Tensor();
+    all.push_back({values.name(i), str_cat(values.type(i)), values.type(i), is_first() ? value : Tensor()});
   }
   return all;
 }
@@ -67,16 +78,36 @@ void RankValues::use_shards(size_t i) const {
   cell.torn = false;
 }
 
+Tensor RankValues::whole(size_t i) const {
+  const Ref<ShardedCell>& s = shards_[i];
+  if (!s) return get(i, 0);
+  std::vector<Tensor> parts;
+  for (const Ref<Cell>& shard : s->shards) parts.push_back(shard->value);
+  return joined(s->layout().mesh, s->layout().rest, type(i), s->layout().place, parts);
+}
+
+void RankValues::set_whole(size_t i, const Tensor& value) const {
+  const Tensor all = is_first() ? value : Tensor::empty(type(i));
+  if (Processes* const job = Processes::current()) job->broadcast(0, all.view_for_kernel());
+  if (!shards_[i]) return set(i, 0, all);
+  use_shards(i);
+  shards_[i]->scatter(all);
+}
+
 HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& shards,
                        const std::function<Ref<Communicator>(int rank)>& replicas, const std::vector<bool>& heals,
-                       int place, const std::string& record, Work::Deadline deadline, bool from_first) {
+                       int place, const std::string& record, Work::Deadline deadline, bool from_first, bool whole) {
   const auto all = std::make_shared<const RankValues>(cells, shards);
   const auto healed = std::make_shared<std::vector<HealedState>>(static_cast<size_t>(world.size()));
   std::vector<std::optional<Error>> errors(static_cast<size_t>(world.size()));
+  const bool takes = heals[place], first = std::ranges::find(heals, false) - heals.begin() == place;
+  const std::vector<StatePart> parts = whole ? whole_parts(*all, first) : std::vector<StatePart>();
   // An error must not leave world.run(), which would end all collectives of the replica.
   world.run([&](int rank) {
     try {
-      (*healed)[rank] = heal(*replicas(rank), heals, parts_of(*all, rank, !heals[place]), record, deadline, from_first);
+      if (!whole || rank == 0)
+        (*healed)[rank] =
+            heal(*replicas(rank), heals, whole ? parts : parts_of(*all, rank, !takes), record, deadline, from_first);
     } catch (const Error& e) {
       errors[rank] = e;
     } catch (const std::exception& e) {
@@ -90,9 +121,15 @@ HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& 
   const bool failed = job ? job->any("healing a replica", error.has_value()) : error.has_value();
   if (error) throw *error;
   WEFT_CHECK_AS(kUnavailable, !failed, "healing: another process of this replica failed");
-  if (!heals[place]) return {};
+  if (!takes) return {};
   const std::vector<int> ranks = world.local();
-  return {(*healed)[ranks[0]].record, [=] {
+  const std::string& got = (*healed)[ranks[0]].record;
+  if (whole)
+    return {job ? job->from_first(got) : got, [=] {
+              for (size_t i = 0; i < all->size(); ++i)
+                all->set_whole(i, is_first() ? (*healed)[0].values[i] : Tensor());
+            }};
+  return {got, [=] {
             for (size_t i = 0; i < all->size(); ++i) all->use_shards(i);
             for (const int rank : ranks)
               for (size_t i = 0, next = 0; i < all->size(); ++i)

@@ -29,6 +29,9 @@ class RankValues {
   Tensor get(size_t cell, int rank) const;
   /// Replaces it. A holder of the earlier value keeps that value.
   void set(size_t cell, int rank, const Tensor& value) const;
+  /// The whole value, on each process; set_whole() takes that of the first process. Collectives of the processes.
+  Tensor whole(size_t cell) const;
+  void set_whole(size_t cell, const Tensor& value) const;
   /// If the cell has shards, they are its value from now on, also if this process has none.
   void use_shards(size_t cell) const;
 
@@ -49,10 +52,14 @@ struct HealedCells {
 /// rank. replicas(rank) is the communicator of equal ranks. heals[p], `record` and `from_first` are as for heal();
 /// `place` is the place of this replica.
 ///
-/// No cell changes before adopt(). Call it in all processes of the replica, once the group counts the replica as
-/// healed. Throws in all processes of the replica if one of its ranks fails.
+/// `whole`: the meshes of the replicas differ. Then whole cells go from the first process of the first donor to those of
+/// the joiners, which need memory for them.
+///
+/// No cell changes before adopt(), a collective of the processes of the replica: call it once the group counts the
+/// replica as healed. Throws in all processes of the replica if one of its ranks fails.
 HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& shards,
                        const std::function<Ref<Communicator>(int rank)>& replicas, const std::vector<bool>& heals,
-                       int place, const std::string& record, Work::Deadline deadline, bool from_first = false);
+                       int place, const std::string& record, Work::Deadline deadline, bool from_first = false,
+                       bool whole = false);
 
 }  // namespace weft::dist
