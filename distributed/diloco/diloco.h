@@ -41,6 +41,7 @@ class DilocoLoop : public ReplicaLoop {
   bool begin();
   void made();
   int64_t first_row() const { return replica_.row(); }
+  int64_t rows_now() const { return replica_.rows(); }
   CompileOptions own_options() const;
   /// Makes the step ready. Its world; null on one device.
   virtual World* ready_step() = 0;
@@ -90,7 +91,7 @@ class Diloco final : public DilocoLoop {
 
  private:
   auto call(int64_t row) {
-    return std::apply([&](const auto&... in) { return step_(in...); }, batch_(row, rows()));
+    return std::apply([&](const auto&... in) { return step_(in...); }, batch_(row, rows_now()));
   }
   World* ready_step() override {
     std::apply([&](const auto&... in) { step_.prepare(in...); }, batch_(0, rows()));

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "distributed/diloco/exchange.h"
+#include "distributed/launch/processes.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
+#include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 
 namespace weft::dist {
 
@@ -24,7 +28,28 @@ int64_t DilocoReplica::group_step(const OuterOptions& o, int64_t steps) {
 }
 
 DilocoReplica::DilocoReplica(const OuterOptions& options, DilocoStep step, int64_t rows)
-    : options_(options), step_(std::move(step)), rows_(rows), outer_(options, step_.parameters) {}
+    : options_(options), step_(std::move(step)), rows_(rows), outer_(options, step_.parameters), block_rows_(rows) {}
+
+void DilocoReplica::check_replay(const Replay& replay, const OuterOptions& o, const std::string& own, bool exact) {
+  const control::ViewMember here{.own = own};
+  const bool scales = o.wire == OuterWire::kInt8 || o.wire == OuterWire::kInt4;
+  for (const control::ReplicaView& view : replay.views())
+    for (const control::ViewMember& m : view.members) {
+      bool same = true;
+      for (const char* name : {control::kMeshValue, kInstructionsValue})
+        same &= own_value(m, name) == own_value(here, name);
+      const bool depends = !exact || (scales && control::has_equal_meshes(view) &&
+                                      own_value(m, control::kMeshValue) != own_value(here, control::kMeshValue));
+      const auto text = [](const control::ViewMember& of) {
+        return str_cat("the mesh ", own_value(of, control::kMeshValue), " and ", own_value(of, kInstructionsValue));
+      };
+      WEFT_CHECK_AS(kFailedPrecondition, m.own.empty() || same || !depends, "replay: replica '", one_line(m.name, 80),
+                    "' of view ", view.number, " had ", text(m), ", and this process has ", text(here),
+                    exact ? "; need the mesh of the replicas, because the scales of the outer wire depend on it"
+                          : "; need equal ones, or a run and its replay with --verify_numerics, whose bits depend on "
+                            "neither");
+    }
+}
 
 void DilocoReplica::begin(const RunPosition& at, ReplicaRun* run, std::shared_ptr<const Replay> replay) {
   position_ = at;
@@ -87,10 +112,28 @@ bool DilocoReplica::ready() {
 
 void DilocoReplica::made() { ++position_.step, ++steps_; }
 
-void DilocoReplica::begin_block(int64_t place) {
-  const int64_t x = exchange_number(), steps = options_.ends_after(x) - position_.step;
+int64_t DilocoReplica::rows_of(const control::ViewMember& m) const {
+  const std::string text = own_value(m, kRowsValue);
+  if (text.empty()) return rows_;
+  const std::optional<int64_t> rows = parse_number<int64_t>(text, 1, int64_t{1} << 31);
+  WEFT_CHECK_AS(kDataLoss, rows, "diloco: replica '", one_line(m.name, 80), "' has '", one_line(text, 40),
+                "' rows; need a number from 1 to 2^31");
+  return *rows;
+}
+
+// The blocks of rows of the members follow each other.
+void DilocoReplica::begin_block(const control::ReplicaView& view, size_t place) {
+  const int64_t steps = options_.ends_after(exchange_number()) - position_.step;
   block_begin_ = position_.step;
-  first_row_ = position_.samples + place * steps * rows_;
+  block_rows_ = rows_of(view.members[place]);
+  first_row_ = position_.samples;
+  for (size_t p = 0; p < place; ++p) first_row_ += steps * rows_of(view.members[p]);
+}
+
+// The position after the blocks of all members, which begin after `begin` steps.
+void DilocoReplica::add_samples(const control::ReplicaView& view, int64_t begin) {
+  const int64_t steps = options_.ends_after(exchange_number()) - begin;
+  for (const control::ViewMember& m : view.members) position_.samples += steps * rows_of(m);
 }
 
 // Begins all exchanges that are due. If the state is from a checkpoint or another replica, several may be.
@@ -99,7 +142,7 @@ void DilocoReplica::take_gradients() {
        x < options_.exchanges() && options_.begins_after(x) <= position_.step; ++x) {
     bind(true);
     const int64_t steps = std::clamp<int64_t>(options_.begins_after(x) - since_, 0, options_.steps_in(x));
-    flights_.push_back({steps * rows_, outer_.gradients(x), {}});
+    flights_.push_back({.weight = steps * block_rows_, .d = outer_.gradients(x)});
   }
   if (run_ && run_->has_view()) start_exchanges();
 }
@@ -107,10 +150,14 @@ void DilocoReplica::take_gradients() {
 // ---- with other replicas ----
 void DilocoReplica::start_exchanges() {
   ReplicaMember& member = run_->member();
+  const bool whole = !control::has_equal_meshes(member.live().view);
   for (size_t i = 0; i < flights_.size(); ++i) {
     Flight& f = flights_[i];
-    if (!f.averages.empty()) continue;
-    for (size_t r = 0; r < ranks_.size(); ++r)
+    if (std::exchange(f.under_way, true)) continue;
+    f.sent = f.d;
+    if (whole) f.sent = {outer_.whole(exchange_number() + static_cast<int64_t>(i), f.d)};
+    if (whole && !is_first()) f.sent.clear();
+    for (size_t r = 0; r < f.sent.size(); ++r)
       f.averages.push_back(std::async(
           std::launch::async, [this, &member, &f, r, before = i > 0 ? flights_[i - 1].averages[r] : Average(),
                                others = member.communicator(ranks_[r])] {
@@ -118,7 +165,7 @@ void DilocoReplica::start_exchanges() {
               if (before.valid()) before.wait();  // all replicas start the same collectives in the same order
               const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
               int64_t sent = 0;
-              auto average = exchange(*others, options_.wire, f.d[r], f.weight, deadline, sent);
+              auto average = exchange(*others, options_.wire, f.sent[r], f.weight, deadline, sent);
               sent_ += sent;
               return average;
             } catch (const std::exception& e) {
@@ -132,7 +179,7 @@ void DilocoReplica::start_exchanges() {
 // The view is over, or this replica ends.
 void DilocoReplica::drop_averages() {
   for (Flight& f : flights_) {
-    if (f.averages.empty()) continue;
+    if (!std::exchange(f.under_way, false)) continue;
     run_->member().close("this replica needs no exchange of this view any more");
     for (const Average& one : std::exchange(f.averages, {})) one.wait();
   }
@@ -160,16 +207,17 @@ void DilocoReplica::advance() {
   const LiveView live = run_->member().live();
   if (begins_block()) {
     if (!run_->vote(true)) return;
-    begin_block(live.place);
-    position_.samples +=
-        std::ssize(live.view.members) * (options_.ends_after(exchange_number()) - position_.step) * rows_;
+    begin_block(live.view, static_cast<size_t>(live.place));
+    add_samples(live.view, position_.step);
     ++group_;
     return;
   }
   bool good = false;
-  const std::vector<std::vector<float>> averages = finish_exchange(good);
+  std::vector<std::vector<float>> averages = finish_exchange(good);
   if (!run_->vote(good)) return;
   bind(true);
+  if (!control::has_equal_meshes(live.view))
+    averages = outer_.by_rank(exchange_number(), is_first() ? std::move(averages[0]) : std::vector<float>());
   outer_.move_anchors(exchange_number(), averages);
   outer_.move_parameters(exchange_number());
   flights_.pop_front();
@@ -218,6 +266,7 @@ void DilocoReplica::join(const control::ReplicaView& view) {
       set_values(heals ? members_.at(donor->name).values : now);
       if (heals) outer_.take_anchors();
       since_ = heals ? position_.step : 0;
+      block_rows_ = rows_of(m);
       flights_.clear();
       take_gradients();
       keep(m.name, m.incarnation);
@@ -226,11 +275,9 @@ void DilocoReplica::join(const control::ReplicaView& view) {
 }
 
 void DilocoReplica::replay_block() {
-  const int64_t x = exchange_number();
   bind(true);
   for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
   const control::ReplicaView &now = replay_->view_at(group_), &next = replay_->view_at(group_ + 1);
-  const auto count = std::ssize(now.members);
   active_.clear();
   std::vector<int64_t> places;
   for (const control::ViewMember& m : now.members)
@@ -249,12 +296,12 @@ void DilocoReplica::replay_block() {
     set_values(m.values);
     since_ = m.since;
     flights_ = m.flights;
-    begin_block(places[i]);
+    begin_block(now, static_cast<size_t>(places[i]));
     if (i == 0) break;
-    for (; ready(); made()) step_.make(position_.step, row());
+    for (; ready(); made()) step_.make(position_.step, row(), rows());
     keep(active_[i], m.incarnation);
   }
-  position_.samples += count * (options_.ends_after(x) - begin) * rows_;
+  add_samples(now, begin);
 }
 
 void DilocoReplica::replay_exchange() {
@@ -262,16 +309,18 @@ void DilocoReplica::replay_exchange() {
   keep(active_[0], members_.at(active_[0]).incarnation);
   for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
   const control::ReplicaView& view = replay_->view_at(group_);
-  std::vector<std::vector<float>> averages;
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    std::vector<std::vector<float>> d;
-    std::vector<int64_t> weights;
-    for (const control::ViewMember& m : view.members) {
-      const Flight& f = members_.at(m.name).flights.front();
-      d.push_back(f.d[r]), weights.push_back(f.weight);
-    }
-    averages.push_back(average_of(options_.wire, d, weights));
+  const bool whole = !control::has_equal_meshes(view);
+  std::vector<std::vector<std::vector<float>>> d(whole ? 1 : ranks_.size());  // by rank, and member
+  std::vector<int64_t> weights;
+  for (const control::ViewMember& m : view.members) {
+    const Flight& f = members_.at(m.name).flights.front();
+    weights.push_back(f.weight);
+    if (whole) d[0].push_back(outer_.whole(exchange_number(), f.d));
+    for (size_t r = 0; !whole && r < d.size(); ++r) d[r].push_back(f.d[r]);
   }
+  std::vector<std::vector<float>> averages;
+  for (const auto& of_rank : d) averages.push_back(average_of(options_.wire, of_rank, weights));
+  if (whole) averages = outer_.by_rank(exchange_number(), std::move(averages[0]));
   outer_.move_anchors(exchange_number(), averages);
   for (auto m = view.members.rbegin(); m != view.members.rend(); ++m) {  // the first one stays
     Member& own = members_.at(m->name);
