@@ -13,7 +13,7 @@ namespace weft::train {
 namespace {
 
 dist::DilocoStep step_of(const dist::ReplicaState& s, bool on_mesh, std::function<void()> prepare,
-                         std::function<void(int64_t step, int64_t row)> make) {
+                         std::function<void(int64_t step, int64_t row, int64_t rows)> make) {
   const auto [trained, others] = dist::trained_and_others(s.cells);
   return {.prepare = [=, world = s.prepare]() -> dist::World* {
             if (on_mesh) return &world(1);
@@ -54,6 +54,11 @@ Flags diloco_flags(TrainOptions& o) {
       {"outer_wire", &o.outer_wire,
        "with --diloco, type of outer gradients between replicas: f32, bf16, int8 or int4; the last two with a scale "
        "for each 256 values"},
+      {"outer_rows",
+       &o.outer_rows,
+       "with --diloco, rows of this replica in a step, by its speed: others may have other numbers; 0: --batch_size "
+       "over the number of replicas",
+       {0, 1e9}},
   };
 }
 
@@ -99,7 +104,7 @@ std::string diloco_text(const Setup& p, const TrainOptions& o, int64_t parameter
 }
 
 DilocoRun::DilocoRun(const Setup& p, const TrainOptions& o, const dist::ReplicaState& exchanged,
-                     std::function<void()> prepare, std::function<void(int64_t step, int64_t row)> make,
+                     std::function<void()> prepare, std::function<void(int64_t step, int64_t row, int64_t rows)> make,
                      TrainState& state)
     : DilocoReplica(*p.outer,
                     step_of(exchanged, dist::replica_mesh(o.step.mesh).size() > 1, std::move(prepare), std::move(make)),

@@ -26,9 +26,10 @@ std::string diloco_text(const Setup& setup, const TrainOptions& options, int64_t
 class DilocoRun final : public dist::DilocoReplica {
  public:
   /// `exchanged` is the state that replicas without --diloco exchange, and `state` the state of the trainer, which
-  /// outlives this. prepare() makes the training step ready. make(step, row) makes one of another replica, for a replay.
+  /// outlives this. prepare() makes the training step ready. make(step, row, rows) makes one of another replica, for a replay.
   DilocoRun(const Setup& setup, const TrainOptions& options, const dist::ReplicaState& exchanged,
-            std::function<void()> prepare, std::function<void(int64_t step, int64_t row)> make, TrainState& state);
+            std::function<void()> prepare, std::function<void(int64_t step, int64_t row, int64_t rows)> make,
+            TrainState& state);
   /// Begins at the position of the state.
   void begin(dist::ReplicaRun* run, std::shared_ptr<const dist::Replay> replay);
   /// Makes the next step of the group of replicas. Returns whether it is a committed exchange.

@@ -97,7 +97,7 @@ class Trainer {
     if (setup_.outer)
       diloco_.emplace(
           setup_, options_, exchanged(), [this] { (void)prepared(1); },
-          [this](int64_t step, int64_t row) { make_step(step, row); }, state_);
+          [this](int64_t step, int64_t row, int64_t rows) { make_step(step, row, rows); }, state_);
     building.reset();
   }
 
@@ -114,7 +114,7 @@ class Trainer {
 
   int run() {
     restore();
-    if (setup_.replay) check_replay(setup_, state_, run_facts(options_, flags()));
+    if (setup_.replay) check_replay(setup_, options_, state_, flags());
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     if (setup_.replica)
@@ -279,7 +279,7 @@ class Trainer {
         const flight::HostPhase phase(flight::Phase::kLoader);
         if (diloco_) loader_->seek(diloco_->row());
         // A replica has the rows of all: each may compute with whole arguments, such as a count of targets.
-        f.batch = loader_->next(f.part.live * setup_.rows);
+        f.batch = loader_->next(diloco_ ? diloco_->rows() : f.part.live * setup_.rows);
       }
       f.samples = diloco_ ? diloco_->position().samples : loader_->position();
       optimizer_->set_lr(f.lr);
@@ -439,9 +439,9 @@ class Trainer {
   }
 
   // A training step of another replica with --diloco, for a replay.
-  void make_step(int64_t step, int64_t row) {
+  void make_step(int64_t step, int64_t row, int64_t rows) {
     loader_->seek(row);
-    const data::Batch batch = loader_->next(setup_.rows);
+    const data::Batch batch = loader_->next(rows);
     optimizer_->set_lr(lr_at(step));
     (void)step_of(1)(to_tensor(batch.tokens, batch.rows), to_tensor(batch.targets, batch.rows));
   }
