@@ -12,6 +12,9 @@ DilocoLoop::DilocoLoop(Job& job, const CompileOptions& compile, const ReplicaSte
       replica_(outer, step(), options.rows) {
   WEFT_CHECK(run_ || replay_, "diloco: REPLICAS is not set; need the address of the service of replicas, or a journal");
   WEFT_CHECK(!compile_.mesh.find("pp"), "diloco: got the mesh ", compile_.mesh.to_string(), "; need a mesh without pp");
+  if (replay_)
+    DilocoReplica::check_replay(*replay_, outer, own_values(replica_mesh(compile_.mesh), options.rows),
+                                compile_.verify_numerics);
   replica_.begin(options.position, run_.get(), replay_);
 }
 
@@ -28,7 +31,7 @@ DilocoStep DilocoLoop::step() {
           .others = others,
           .record = [] { return std::string(); },
           .adopt = [](const std::string&) {},
-          .make = [this](int64_t, int64_t row) { make(row); }};
+          .make = [this](int64_t, int64_t row, int64_t) { make(row); }};
 }
 
 CompileOptions DilocoLoop::own_options() const {
@@ -55,6 +58,12 @@ bool DilocoLoop::enter_view() {
     if (run_ && replica_.between() && run_->stops()) stopped_ = run_->code();
   }
   return false;
+}
+
+void DilocoLoop::finish() {
+  WEFT_CHECK_AS(kFailedPrecondition, exchanged(), "diloco: got finish() after step ", position_.step,
+                ", before the exchange of the latest steps has ended; need a call where exchanged() is true");
+  ReplicaLoop::finish();
 }
 
 bool DilocoLoop::begin() {

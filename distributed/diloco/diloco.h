@@ -26,8 +26,11 @@ class DilocoLoop : public ReplicaLoop {
  public:
   /// The cells "outer.*". Checkpoints keep them: load them after the constructor.
   const NamedCells& outer_cells() const { return replica_.cells(); }
-  /// Whether all steps of the replicas are exchanged: the place for checkpoints and finish().
+  /// Whether an exchange has ended, and the next training steps have not begun: the place for checkpoints and finish().
+  /// After the last training step, whether all exchanges have ended.
   bool exchanged() const { return replica_.between(); }
+  /// As ReplicaLoop::finish(). Throws FailedPrecondition unless exchanged().
+  void finish();
   /// Bytes that this process has sent to other replicas.
   int64_t sent() const { return replica_.sent(); }
 
@@ -38,6 +41,7 @@ class DilocoLoop : public ReplicaLoop {
   bool begin();
   void made();
   int64_t first_row() const { return replica_.row(); }
+  int64_t rows_now() const { return replica_.rows(); }
   CompileOptions own_options() const;
   /// Makes the step ready. Its world; null on one device.
   virtual World* ready_step() = 0;
@@ -87,7 +91,7 @@ class Diloco final : public DilocoLoop {
 
  private:
   auto call(int64_t row) {
-    return std::apply([&](const auto&... in) { return step_(in...); }, batch_(row, rows()));
+    return std::apply([&](const auto&... in) { return step_(in...); }, batch_(row, rows_now()));
   }
   World* ready_step() override {
     std::apply([&](const auto&... in) { step_.prepare(in...); }, batch_(0, rows()));

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "distributed/diloco/exchange.h"
+#include "distributed/launch/processes.h"
 #include "framework/base/error.h"
 #include "framework/base/failure_report.h"
+#include "framework/base/one_line.h"
+#include "framework/base/parse_number.h"
 
 namespace weft::dist {
 
@@ -15,16 +19,37 @@ std::function<int64_t(int64_t)> DilocoReplica::made_before(const OuterOptions& o
 
 int64_t DilocoReplica::group_step(const OuterOptions& o, int64_t steps) {
   o.check();
-  int64_t x = std::max<int64_t>(0, steps / o.between() - 1);
-  while (x < o.exchanges() && o.ends_after(x - 1) < steps) ++x;
+  // Several exchanges may end with the run: its state is after all of them.
+  const int64_t x = steps >= o.steps ? o.exchanges() : std::max<int64_t>(0, (steps - o.delay) / o.between());
   WEFT_CHECK_AS(kFailedPrecondition, o.ends_after(x - 1) == steps, "diloco: the state is of step ", steps,
-                ", and exchanges end after the steps ", o.ends_after(x - 2), " and ", o.ends_after(x - 1),
+                ", and exchanges end after the steps ", o.ends_after(x - 1), " and ", o.ends_after(x),
                 "; need a checkpoint of a run with the same exchanges");
   return 2 * x;
 }
 
 DilocoReplica::DilocoReplica(const OuterOptions& options, DilocoStep step, int64_t rows)
-    : options_(options), step_(std::move(step)), rows_(rows), outer_(options, step_.parameters) {}
+    : options_(options), step_(std::move(step)), rows_(rows), outer_(options, step_.parameters), block_rows_(rows) {}
+
+void DilocoReplica::check_replay(const Replay& replay, const OuterOptions& o, const std::string& own, bool exact) {
+  const control::ViewMember here{.own = own};
+  const bool scales = o.wire == OuterWire::kInt8 || o.wire == OuterWire::kInt4;
+  for (const control::ReplicaView& view : replay.views())
+    for (const control::ViewMember& m : view.members) {
+      bool same = true;
+      for (const char* name : {control::kMeshValue, kInstructionsValue})
+        same &= own_value(m, name) == own_value(here, name);
+      const bool depends = !exact || (scales && control::has_equal_meshes(view) &&
+                                      own_value(m, control::kMeshValue) != own_value(here, control::kMeshValue));
+      const auto text = [](const control::ViewMember& of) {
+        return str_cat("the mesh ", own_value(of, control::kMeshValue), " and ", own_value(of, kInstructionsValue));
+      };
+      WEFT_CHECK_AS(kFailedPrecondition, m.own.empty() || same || !depends, "replay: replica '", one_line(m.name, 80),
+                    "' of view ", view.number, " had ", text(m), ", and this process has ", text(here),
+                    exact ? "; need the mesh of the replicas, because the scales of the outer wire depend on it"
+                          : "; need equal ones, or a run and its replay with --verify_numerics, whose bits depend on "
+                            "neither");
+    }
+}
 
 void DilocoReplica::begin(const RunPosition& at, ReplicaRun* run, std::shared_ptr<const Replay> replay) {
   position_ = at;
@@ -33,10 +58,7 @@ void DilocoReplica::begin(const RunPosition& at, ReplicaRun* run, std::shared_pt
   group_ = group_step(options_, at.step);
 }
 
-DilocoReplica::~DilocoReplica() {
-  if (run_ && !under_way_.empty()) run_->member().close("this replica has ended");
-  under_way_.clear();  // waits for the threads, which use the members
-}
+DilocoReplica::~DilocoReplica() { drop_averages(); }
 
 // ---- the step of this replica ----
 World* DilocoReplica::prepare() {
@@ -71,65 +93,102 @@ bool DilocoReplica::enter() {
             position_.view = std::strtoll(rest, &rest, 10);
             outer_.take_anchors();
             since_ = block_begin_ = position_.step;
-            has_gradients_ = false;
+            flights_.clear();
             step_.adopt(rest + 1);
           }};
+  if (!run_->has_view()) drop_averages();
   if (!run_->enter(state)) return false;
   group_ = run_->member().step();
   (void)bind(true);  // the anchors of a new run are its first parameters
+  take_gradients();
   return true;
 }
 
 bool DilocoReplica::ready() {
-  const int64_t x = exchange_number();
-  if (between()) return false;
-  if (position_.step == options_.begins_after(x) && !has_gradients_) {
-    take_gradients();
-    if (run_ && run_->has_view() && position_.step < options_.ends_after(x)) start_exchange();
-  }
-  return position_.step < options_.ends_after(x);
+  if (begins_block()) return false;
+  take_gradients();
+  return position_.step < options_.ends_after(exchange_number());
 }
 
 void DilocoReplica::made() { ++position_.step, ++steps_; }
 
-void DilocoReplica::begin_block(int64_t place) {
-  const int64_t x = exchange_number(), steps = options_.ends_after(x) - position_.step;
-  block_begin_ = position_.step;
-  first_row_ = position_.samples + place * steps * rows_;
+int64_t DilocoReplica::rows_of(const control::ViewMember& m) const {
+  const std::string text = own_value(m, kRowsValue);
+  if (text.empty()) return rows_;
+  const std::optional<int64_t> rows = parse_number<int64_t>(text, 1, int64_t{1} << 31);
+  WEFT_CHECK_AS(kDataLoss, rows, "diloco: replica '", one_line(m.name, 80), "' has '", one_line(text, 40),
+                "' rows; need a number from 1 to 2^31");
+  return *rows;
 }
 
+// The blocks of rows of the members follow each other.
+void DilocoReplica::begin_block(const control::ReplicaView& view, size_t place) {
+  const int64_t steps = options_.ends_after(exchange_number()) - position_.step;
+  block_begin_ = position_.step;
+  block_rows_ = rows_of(view.members[place]);
+  first_row_ = position_.samples;
+  for (size_t p = 0; p < place; ++p) first_row_ += steps * rows_of(view.members[p]);
+}
+
+// The position after the blocks of all members, which begin after `begin` steps.
+void DilocoReplica::add_samples(const control::ReplicaView& view, int64_t begin) {
+  const int64_t steps = options_.ends_after(exchange_number()) - begin;
+  for (const control::ViewMember& m : view.members) position_.samples += steps * rows_of(m);
+}
+
+// Begins all exchanges that are due. If the state is from a checkpoint or another replica, several may be.
 void DilocoReplica::take_gradients() {
-  const int64_t x = exchange_number();
-  bind(true);
-  const int64_t steps = std::clamp<int64_t>(options_.begins_after(x) - since_, 0, options_.steps_in(x));
-  gradients_ = {steps * rows_, outer_.gradients(x)};
-  has_gradients_ = true;
+  for (int64_t x = exchange_number() + std::ssize(flights_);
+       x < options_.exchanges() && options_.begins_after(x) <= position_.step; ++x) {
+    bind(true);
+    const int64_t steps = std::clamp<int64_t>(options_.begins_after(x) - since_, 0, options_.steps_in(x));
+    flights_.push_back({.weight = steps * block_rows_, .d = outer_.gradients(x)});
+  }
+  if (run_ && run_->has_view()) start_exchanges();
 }
 
 // ---- with other replicas ----
-void DilocoReplica::start_exchange() {
+void DilocoReplica::start_exchanges() {
   ReplicaMember& member = run_->member();
-  const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
-  for (size_t r = 0; r < ranks_.size(); ++r)
-    under_way_.push_back(
-        std::async(std::launch::async, [this, &member, deadline, r, others = member.communicator(ranks_[r])] {
-          try {
-            int64_t sent = 0;
-            auto average = exchange(*others, options_.wire, gradients_.d[r], gradients_.weight, deadline, sent);
-            sent_ += sent;
-            return average;
-          } catch (const std::exception& e) {
-            member.close(e.what());
-            throw;
-          }
-        }));
+  const bool whole = !control::has_equal_meshes(member.live().view);
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    Flight& f = flights_[i];
+    if (std::exchange(f.under_way, true)) continue;
+    f.sent = f.d;
+    if (whole) f.sent = {outer_.whole(exchange_number() + static_cast<int64_t>(i), f.d)};
+    if (whole && !is_first()) f.sent.clear();
+    for (size_t r = 0; r < f.sent.size(); ++r)
+      f.averages.push_back(std::async(
+          std::launch::async, [this, &member, &f, r, before = i > 0 ? flights_[i - 1].averages[r] : Average(),
+                               others = member.communicator(ranks_[r])] {
+            try {
+              if (before.valid()) before.wait();  // all replicas start the same collectives in the same order
+              const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
+              int64_t sent = 0;
+              auto average = exchange(*others, options_.wire, f.sent[r], f.weight, deadline, sent);
+              sent_ += sent;
+              return average;
+            } catch (const std::exception& e) {
+              member.close(e.what());
+              throw;
+            }
+          }));
+  }
+}
+
+// The view is over, or this replica ends.
+void DilocoReplica::drop_averages() {
+  for (Flight& f : flights_) {
+    if (!std::exchange(f.under_way, false)) continue;
+    run_->member().close("this replica needs no exchange of this view any more");
+    for (const Average& one : std::exchange(f.averages, {})) one.wait();
+  }
 }
 
 std::vector<std::vector<float>> DilocoReplica::finish_exchange(bool& good) {
-  if (under_way_.empty()) start_exchange();
   std::vector<std::vector<float>> averages;
   good = true;
-  for (auto& one : std::exchange(under_way_, {})) {
+  for (const Average& one : std::exchange(flights_.front().averages, {})) {
     try {
       averages.push_back(one.get());
     } catch (const Error& e) {
@@ -144,29 +203,29 @@ std::vector<std::vector<float>> DilocoReplica::finish_exchange(bool& good) {
 }
 
 void DilocoReplica::advance() {
-  if (replay_) return between() ? replay_block() : replay_exchange();
+  if (replay_) return begins_block() ? replay_block() : replay_exchange();
   const LiveView live = run_->member().live();
-  if (between()) {
+  if (begins_block()) {
     if (!run_->vote(true)) return;
-    begin_block(live.place);
-    position_.samples +=
-        std::ssize(live.view.members) * (options_.ends_after(exchange_number()) - position_.step) * rows_;
+    begin_block(live.view, static_cast<size_t>(live.place));
+    add_samples(live.view, position_.step);
     ++group_;
     return;
   }
-  if (!has_gradients_) take_gradients();  // this replica has healed
   bool good = false;
-  const std::vector<std::vector<float>> averages = finish_exchange(good);
+  std::vector<std::vector<float>> averages = finish_exchange(good);
   if (!run_->vote(good)) return;
   bind(true);
+  if (!control::has_equal_meshes(live.view))
+    averages = outer_.by_rank(exchange_number(), is_first() ? std::move(averages[0]) : std::vector<float>());
   outer_.move_anchors(exchange_number(), averages);
   outer_.move_parameters(exchange_number());
+  flights_.pop_front();
   committed(live.view.number);
 }
 
 void DilocoReplica::committed(int64_t view) {
   position_.view = view;
-  has_gradients_ = false;
   ++group_;
 }
 
@@ -191,35 +250,34 @@ void DilocoReplica::set_values(const std::vector<Tensor>& all) {
   }
 }
 
+// The cells have the state of this replica.
+void DilocoReplica::keep(const std::string& name, int64_t incarnation) {
+  members_[name] = {incarnation, since_, values_now(), std::exchange(flights_, {})};
+}
+
 // The replicas that join before the next step of the group. The cells have the state of a checkpoint here.
 void DilocoReplica::join(const control::ReplicaView& view) {
   const std::vector<Tensor> now = values_now();
   const auto donor = std::ranges::find(view.members, false, &control::ViewMember::heals);
-  for (const control::ViewMember& m : view.members) {
-    Member& own = members_[m.name];
-    if (!m.heals && own.incarnation != m.incarnation) own = {m.incarnation, 0, now, {}};
-  }
-  for (const control::ViewMember& m : view.members) {
-    if (!m.heals) continue;
-    bind(true);
-    set_values(members_.at(donor->name).values);
-    outer_.take_anchors();
-    has_gradients_ = false;
-    since_ = position_.step;
-    Gradients none;
-    if (!between()) take_gradients(), none = std::move(gradients_);
-    has_gradients_ = false;
-    members_[m.name] = {m.incarnation, position_.step, values_now(), std::move(none)};
-  }
+  for (const bool heals : {false, true})
+    for (const control::ViewMember& m : view.members) {
+      if (m.heals != heals || (!heals && members_[m.name].incarnation == m.incarnation)) continue;
+      bind(true);
+      set_values(heals ? members_.at(donor->name).values : now);
+      if (heals) outer_.take_anchors();
+      since_ = heals ? position_.step : 0;
+      block_rows_ = rows_of(m);
+      flights_.clear();
+      take_gradients();
+      keep(m.name, m.incarnation);
+    }
   set_values(now);
 }
 
 void DilocoReplica::replay_block() {
-  const int64_t x = exchange_number();
   bind(true);
   for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
   const control::ReplicaView &now = replay_->view_at(group_), &next = replay_->view_at(group_ + 1);
-  const auto count = std::ssize(now.members);
   active_.clear();
   std::vector<int64_t> places;
   for (const control::ViewMember& m : now.members)
@@ -237,37 +295,39 @@ void DilocoReplica::replay_block() {
     position_.step = begin;
     set_values(m.values);
     since_ = m.since;
-    has_gradients_ = false;
-    begin_block(places[i]);
+    flights_ = m.flights;
+    begin_block(now, static_cast<size_t>(places[i]));
     if (i == 0) break;
-    for (; ready(); made()) step_.make(position_.step, row());
-    m = {m.incarnation, m.since, values_now(), std::move(gradients_)};
+    for (; ready(); made()) step_.make(position_.step, row(), rows());
+    keep(active_[i], m.incarnation);
   }
-  position_.samples += count * (options_.ends_after(x) - begin) * rows_;
+  add_samples(now, begin);
 }
 
 void DilocoReplica::replay_exchange() {
   bind(true);
-  Member& first = members_.at(active_[0]);
-  first = {first.incarnation, first.since, values_now(), std::move(gradients_)};
+  keep(active_[0], members_.at(active_[0]).incarnation);
   for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
   const control::ReplicaView& view = replay_->view_at(group_);
-  const size_t ranks = members_.at(view.members[0].name).gradients.d.size();
-  std::vector<std::vector<float>> averages;
-  for (size_t r = 0; r < ranks; ++r) {
-    std::vector<std::vector<float>> d;
-    std::vector<int64_t> weights;
-    for (const control::ViewMember& m : view.members) {
-      const Gradients& g = members_.at(m.name).gradients;
-      d.push_back(g.d[r]), weights.push_back(g.weight);
-    }
-    averages.push_back(average_of(options_.wire, d, weights));
+  const bool whole = !control::has_equal_meshes(view);
+  std::vector<std::vector<std::vector<float>>> d(whole ? 1 : ranks_.size());  // by rank, and member
+  std::vector<int64_t> weights;
+  for (const control::ViewMember& m : view.members) {
+    const Flight& f = members_.at(m.name).flights.front();
+    weights.push_back(f.weight);
+    if (whole) d[0].push_back(outer_.whole(exchange_number(), f.d));
+    for (size_t r = 0; !whole && r < d.size(); ++r) d[r].push_back(f.d[r]);
   }
+  std::vector<std::vector<float>> averages;
+  for (const auto& of_rank : d) averages.push_back(average_of(options_.wire, of_rank, weights));
+  if (whole) averages = outer_.by_rank(exchange_number(), std::move(averages[0]));
   outer_.move_anchors(exchange_number(), averages);
   for (auto m = view.members.rbegin(); m != view.members.rend(); ++m) {  // the first one stays
-    set_values(members_.at(m->name).values);
+    Member& own = members_.at(m->name);
+    set_values(own.values);
     outer_.move_parameters(exchange_number());
-    members_.at(m->name).values = values_now();
+    own.values = values_now();
+    own.flights.pop_front();
   }
   committed(view.number);
 }

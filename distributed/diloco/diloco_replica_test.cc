@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "distributed/control/group/group_server.h"
 #include "distributed/control/service/journal.h"
 #include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/io/checksum.h"
 #include "weft.h"
 
@@ -30,6 +32,7 @@ namespace weft::dist {
 namespace {
 
 constexpr int64_t kSizes[] = {700, 900}, kValues = 1600, kRows = 2;
+const Shape kShapes[] = {{20, 35}, {30, 30}};
 
 using Values = std::vector<float>;
 
@@ -47,8 +50,8 @@ float sample(int64_t row, int64_t i) {
   return static_cast<float>(h & 0xffff) / 32768.0f - 1;
 }
 
-void train(float* p, float* v, int64_t n, int64_t offset, int64_t row) {
-  for (int64_t r = row; r < row + kRows; ++r)
+void train(float* p, float* v, int64_t n, int64_t offset, int64_t row, int64_t rows) {
+  for (int64_t r = row; r < row + rows; ++r)
     for (int64_t i = 0; i < n; ++i) {
       v[i] = 0.8f * v[i] + 0.01f * p[i] + sample(r, offset + i);
       p[i] = p[i] - 0.05f * v[i];
@@ -68,22 +71,47 @@ OuterOptions options_of(const std::string& text) {
 // ---- a replica ----
 struct Cells {
   NamedCells parameters, velocity;
-  Cells() {
+  std::unique_ptr<World> world;  // null: one device
+  CellShards of_mesh;
+
+  /// Columns are split over tp, and copied over dp.
+  explicit Cells(const std::string& mesh = "") {
     const Net net;
     int64_t at = 0;
     for (const int64_t n : kSizes) {
       const Values own(net.p.begin() + at, net.p.begin() + at + n);
-      parameters.emplace_back(str_cat("w", n), Parameter(Tensor::from_vector<float>(own, {n})));
-      velocity.emplace_back(str_cat("v", n), Buffer(zeros({n})));
+      const Shape& shape = kShapes[parameters.size()];
+      parameters.emplace_back(str_cat("w", n), Parameter(Tensor::from_vector<float>(own, shape)));
+      velocity.emplace_back(str_cat("v", n), Buffer(zeros(shape)));
       at += n;
     }
+    if (mesh.empty()) return;
+    world = std::make_unique<World>(Mesh::parse(mesh), WorldOptions{.threads = 1});
+    std::vector<int> place;
+    for (int r = 0; r < world->size(); ++r) place.push_back(r);
+    for (const NamedCells* cells : {&parameters, &velocity})
+      for (const auto& [name, cell] : *cells) {
+        Spec spec = Spec::replicated(cell.shape());
+        if (world->mesh().find("tp")) spec.dims[1] = one_segment(cell.shape()[1], Axes{0});
+        of_mesh.emplace_back(cell.ref(),
+                             make_ref<ShardedCell>(ShardedCell::ShardLayout{world->mesh(), place, spec}, cell.type()));
+      }
   }
-  void train(int64_t row) const {
+  CellShards shards(bool made) const {
+    for (const auto& [cell, sharded] : of_mesh) {
+      if (!made || !cell->value.defined()) continue;
+      sharded->scatter(cell->value);
+      cell->remote = sharded;
+      cell->value = {};
+    }
+    return of_mesh;
+  }
+  void train(int64_t row, int64_t rows) const {
     int64_t at = 0;
     for (size_t i = 0; i < parameters.size(); ++i) {
       const CellHandle &p = parameters[i].second, &v = velocity[i].second;
       Values new_p = p.value().to_vector<float>(), new_v = v.value().to_vector<float>();
-      dist::train(new_p.data(), new_v.data(), p.numel(), at, row);
+      dist::train(new_p.data(), new_v.data(), p.numel(), at, row, rows);
       at += p.numel();
       p.set(Tensor::from_vector<float>(new_p, p.shape()));
       v.set(Tensor::from_vector<float>(new_v, v.shape()));
@@ -107,23 +135,27 @@ std::string text_of(const Cells& c, const DilocoReplica& d) {
 }
 
 DilocoStep step_of(const Cells& cells) {
-  return {.prepare = [] { return nullptr; },
-          .shards = [](bool) { return CellShards(); },
+  return {.prepare = [&cells] { return cells.world.get(); },
+          .shards = [&cells](bool made) { return cells.shards(made); },
           .parameters = cells.parameters,
           .others = cells.velocity,
           .record = [] { return "of the program"; },
           .adopt = [](const std::string& record) { WEFT_CHECK(record == "of the program", "record ", record); },
-          .make = [&cells](int64_t, int64_t row) { cells.train(row); }};
+          .make = [&cells](int64_t, int64_t row, int64_t rows) { cells.train(row, rows); }};
 }
 
 int run_replica(const std::string& address, const std::string& name, const std::string& folder,
-                const std::string& options, int pause_us) try {
+                const std::string& options, int pause_us, const std::string& mesh, int64_t rows) try {
   const OuterOptions o = options_of(options);
-  const Cells cells;
-  ReplicaRun run(
-      {.name = name, .address = address, .facts = "options " + options + "\n", .timeout = std::chrono::seconds(60)},
-      DilocoReplica::made_before(o));
-  DilocoReplica diloco(o, step_of(cells), kRows);
+  const Cells cells(mesh);
+  ReplicaRun run({.name = name,
+                  .address = address,
+                  .facts = "options " + options + "\n",
+                  .own = own_values(cells.world ? cells.world->mesh() : Mesh(), rows),
+                  .ranks = cells.world ? cells.world->size() : 1,
+                  .timeout = std::chrono::seconds(60)},
+                 DilocoReplica::made_before(o));
+  DilocoReplica diloco(o, step_of(cells), rows);
   diloco.begin({}, &run);
   std::ofstream progress(folder + "/" + name + ".progress", std::ios::app);
   for (;;) {
@@ -136,7 +168,7 @@ int run_replica(const std::string& address, const std::string& name, const std::
       diloco.advance();
       continue;
     }
-    cells.train(diloco.row());
+    cells.train(diloco.row(), diloco.rows());
     diloco.made();
     progress << "." << std::flush;
     ::usleep(static_cast<useconds_t>(pause_us));
@@ -158,17 +190,16 @@ class Reference {
       join(2 * x, x);
       const control::ReplicaView at_begin = of(2 * x);
       const int64_t begin = step_, end = std::min((x + 1) * period() + o_.delay, o_.steps);
-      for (size_t place = 0; place < at_begin.members.size(); ++place) {
-        Replica& r = replicas_[at_begin.members[place].name];
-        const int64_t first = samples_ + static_cast<int64_t>(place) * (end - begin) * kRows;
+      for (const control::ViewMember& m : at_begin.members) {
+        Replica& r = replicas_[m.name];
+        r.rows = rows_of(m);
         for (int64_t t = begin; t < end; ++t) {
-          if (t == (x + 1) * period()) gradient(r, x);
-          weft::dist::train(r.net.p.data(), r.net.v.data(), kValues, 0, first + (t - begin) * kRows);
+          weft::dist::train(r.net.p.data(), r.net.v.data(), kValues, 0, samples_ + (t - begin) * r.rows, r.rows);
+          if ((t + 1) % period() == 0) gradient(r, (t + 1) / period() - 1);
         }
-        if (end == (x + 1) * period()) gradient(r, x);
+        samples_ += (end - begin) * r.rows;
       }
       step_ = end;
-      samples_ += std::ssize(at_begin.members) * (end - begin) * kRows;
       join(2 * x + 1, x);
       exchange(of(2 * x + 1), x);
     }
@@ -181,10 +212,11 @@ class Reference {
  private:
   struct Replica {
     Net net;
-    int64_t since = 0, weight = 0;
-    Values d;
+    int64_t since = 0, rows = 0;
+    std::map<int64_t, std::pair<Values, int64_t>> sent;  // key: exchange; outer gradients, weight
   };
   int64_t period() const { return o_.every / o_.fragments; }
+  static int64_t rows_of(const control::ViewMember& m) { return std::stoll(m.own.substr(m.own.find("rows ") + 5)); }
   const control::ReplicaView& of(int64_t s) const {
     const control::ReplicaView* found = nullptr;
     for (const control::ReplicaView& v : views_)
@@ -202,14 +234,14 @@ class Reference {
     return begins && o_.wire != OuterWire::kF32 ? (after + 255) / 256 * 256 : after;
   }
   void gradient(Replica& r, int64_t x) const {
-    r.d.clear();
+    Values d;
     for (int64_t i = 0; i < kValues; ++i) {
       if (!in_fragment(i, x)) continue;
-      r.d.resize(place_of(i, r.d.size()), 0.0f);
-      r.d.push_back(anchor_[i] - r.net.p[i]);
+      d.resize(place_of(i, d.size()), 0.0f);
+      d.push_back(anchor_[i] - r.net.p[i]);
     }
     const int64_t from = std::max({int64_t{0}, (x + 1 - o_.fragments) * period(), r.since});
-    r.weight = std::max<int64_t>(0, (x + 1) * period() - from) * kRows;
+    r.sent[x] = {d, std::max<int64_t>(0, (x + 1) * period() - from) * r.rows};
   }
   void join(int64_t s, int64_t x) {
     for (const control::ReplicaView& v : views_) {
@@ -223,7 +255,8 @@ class Reference {
         r.net.v = replicas_[donor].net.v;
         r.net.p = anchor_;
         r.since = step_;
-        gradient(r, x);
+        r.rows = rows_of(m);
+        for (int64_t y = x; (y + 1) * period() <= step_; ++y) gradient(r, y);  // without weight
       }
     }
   }
@@ -244,13 +277,14 @@ class Reference {
     std::vector<Values> arrived;
     int64_t total = 0;
     for (const control::ViewMember& m : view.members) {
-      arrived.push_back(passed(o_.wire, replicas_.at(m.name).d));
-      total += replicas_.at(m.name).weight;
+      const auto& [d, weight] = replicas_.at(m.name).sent.at(x);
+      arrived.push_back(passed(o_.wire, d));
+      total += weight;
     }
     Values average(arrived[0].size(), 0.0f);
     for (size_t i = 0; i < average.size(); ++i) {
       for (size_t r = 0; r < arrived.size(); ++r)
-        average[i] += static_cast<float>(replicas_.at(view.members[r].name).weight) * arrived[r][i];
+        average[i] += static_cast<float>(replicas_.at(view.members[r].name).sent.at(x).second) * arrived[r][i];
       average[i] = total > 0 ? average[i] / static_cast<float>(total) : 0.0f;
     }
     average = passed(o_.wire, average);
@@ -292,9 +326,9 @@ class DilocoRun : public ::testing::Test {
       ::waitpid(pid, nullptr, 0);
     }
   }
-  void start(const std::string& name, int pause_us = 0) {
-    std::vector<std::string> arguments = {"/proc/self/exe", "--replica", server_->address(), name,
-                                          folder_,          options_,    str_cat(pause_us)};
+  void start(const std::string& name, int pause_us = 0, const std::string& mesh = "", int64_t rows = kRows) {
+    std::vector<std::string> arguments = {"/proc/self/exe",  "--replica", server_->address(), name, folder_, options_,
+                                          str_cat(pause_us), mesh,        str_cat(rows)};
     std::vector<char*> argv;
     for (std::string& a : arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
@@ -341,7 +375,7 @@ class DilocoRun : public ::testing::Test {
         diloco.advance();
         continue;
       }
-      cells.train(diloco.row());
+      cells.train(diloco.row(), diloco.rows());
       diloco.made();
     }
     const std::string first = replay->view_at(2 * o.exchanges() - 1).members[0].name;
@@ -362,7 +396,9 @@ class WithoutFaults : public DilocoRun, public ::testing::WithParamInterface<Cas
 INSTANTIATE_TEST_SUITE_P(, WithoutFaults,
                          ::testing::Values(Case{2, "3 1 0 0 f32 30"}, Case{2, "10 1 4 0.5 f32 40"},
                                            Case{3, "6 2 1 0.25 f32 36"}, Case{4, "9 3 2 0.5 f32 45"},
-                                           Case{3, "10 2 0 0 int8 40"}, Case{4, "6 3 1 0.5 int4 36"}));
+                                           Case{3, "10 2 0 0 int8 40"}, Case{4, "6 3 1 0.5 int4 36"},
+                                           Case{2, "12 3 4 0.5 f32 36"}, Case{3, "12 4 11 0.25 f32 48"},
+                                           Case{4, "10 5 7 0.5 int8 30"}));
 
 TEST_P(WithoutFaults, EqualsTheReferenceToTheBit) {
   options_ = GetParam().options;
@@ -374,7 +410,8 @@ TEST_P(WithoutFaults, EqualsTheReferenceToTheBit) {
 
 class WithFaults : public DilocoRun, public ::testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(, WithFaults,
-                         ::testing::Values("10 1 0 0 f32 2000", "12 3 2 0.5 f32 2004", "10 2 3 0.25 int8 2000"));
+                         ::testing::Values("10 1 0 0 f32 2000", "12 3 2 0.5 f32 2004", "10 2 3 0.25 int8 2000",
+                                           "12 4 7 0.5 f32 2004", "20 4 19 0.25 int8 2000"));
 
 // Replicas are killed in the middle of their steps, and come back.
 TEST_P(WithFaults, LostReplicasComeBack) {
@@ -392,12 +429,78 @@ TEST_P(WithFaults, LostReplicasComeBack) {
   expect_end();
 }
 
+// Replicas on different meshes, and with different numbers of rows.
+class OnOtherMeshes : public DilocoRun, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(, OnOtherMeshes,
+                         ::testing::Values("10 1 4 0.5 f32 40", "9 3 7 0.25 f32 45", "10 2 0 0 int8 40"));
+
+TEST_P(OnOtherMeshes, EqualsTheReferenceToTheBit) {
+  options_ = GetParam();
+  serve(3);
+  start("a");
+  start("b", 0, "tp2", 3);
+  start("c", 0, "dp2", 1);
+  expect_end();
+
+  const Replay replay(folder_ + "/journal");
+  const OuterOptions o = options_of(options_);
+  const std::string own = own_values(Mesh(), kRows);
+  EXPECT_EQ(weft::testing::error_of([&] { DilocoReplica::check_replay(replay, o, own, /*exact=*/true); }), "");
+  const std::string error =
+      weft::testing::error_of([&] { DilocoReplica::check_replay(replay, o, own, /*exact=*/false); });
+  EXPECT_NE(error.find("replay: replica 'b' of view 1 had the mesh tp2 and "), std::string::npos) << error;
+  EXPECT_NE(error.find("this process has the mesh of one rank and "), std::string::npos) << error;
+}
+
+// The scales depend on the mesh if it is the mesh of all replicas.
+TEST_F(DilocoRun, AReplayOnAnotherMesh) {
+  for (const char* wire : {"f32", "int8"}) {
+    options_ = str_cat("3 1 0 0 ", wire, " 6");
+    std::filesystem::remove(folder_ + "/journal");
+    serve(2);
+    for (const char* name : {"a", "b"}) start(name, 0, "tp2");
+    for (const char* name : {"a", "b"}) ::waitpid(running_.at(name), nullptr, 0);
+    running_.clear();
+    server_.reset();
+    const Replay replay(folder_ + "/journal");
+    const auto error_on = [&](const Mesh& mesh, bool exact) {
+      return weft::testing::error_of(
+          [&] { DilocoReplica::check_replay(replay, options_of(options_), own_values(mesh, kRows), exact); });
+    };
+    EXPECT_EQ(error_on(Mesh::parse("tp2"), false), "");
+    EXPECT_NE(error_on(Mesh(), false), "");
+    EXPECT_EQ(error_on(Mesh(), true).find("because the scales") != std::string::npos, wire == std::string("int8"));
+  }
+}
+
+class LostOnOtherMeshes : public DilocoRun, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(, LostOnOtherMeshes, ::testing::Values("10 1 0 0 f32 2000", "12 3 8 0.25 f32 2004"));
+
+TEST_P(LostOnOtherMeshes, AReplicaComesBackOnAnotherMesh) {
+  options_ = GetParam();
+  serve(3);
+  start("a", 1500);
+  start("b", 1500, "tp3", 3);
+  start("c", 1500, "tp2", 1);
+  await("a", 25);
+  const std::map<std::string, std::string> next{{"b", "dp2"}, {"a", "tp2"}, {"c", ""}};
+  for (const char* name : {"b", "a", "c"}) {
+    kill_replica(name);
+    const std::string other = name == std::string("b") ? "a" : "b";
+    await(other, steps(other) + 33);
+    start(name, 1500, next.at(name), 4);
+    await(name, steps(name) + 25);
+  }
+  expect_end();
+}
+
 }  // namespace
 }  // namespace weft::dist
 
 int main(int argc, char** argv) {
   const std::vector<std::string> a(argv, argv + argc);
-  if (argc == 7 && a[1] == "--replica") return weft::dist::run_replica(a[2], a[3], a[4], a[5], std::stoi(a[6]));
+  if (argc == 9 && a[1] == "--replica")
+    return weft::dist::run_replica(a[2], a[3], a[4], a[5], std::stoi(a[6]), a[7], std::stoll(a[8]));
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -10,8 +10,8 @@ void OuterOptions::check() const {
   WEFT_CHECK(every > 0, "diloco: got ", every, " steps between exchanges; need 1 or more");
   WEFT_CHECK(fragments > 0 && every % fragments == 0, "diloco: got ", fragments, " fragments and ", every,
              " steps between exchanges; need a number of fragments that divides the steps");
-  WEFT_CHECK(delay >= 0 && delay < between(), "diloco: got a delay of ", delay, " steps; need less than ", between(),
-             ", the steps from one exchange to the next");
+  WEFT_CHECK(delay >= 0 && delay < every, "diloco: got a delay of ", delay, " steps; need less than ", every,
+             ", the steps from one exchange of a parameter to the next");
   WEFT_CHECK(steps > 0 && steps % every == 0, "diloco: got a run of ", steps, " steps; need a multiple of ", every,
              ", the steps between exchanges");
   WEFT_CHECK(lr > 0 && lr <= 1e3, "diloco: got outer learning rate ", lr, "; need more than 0, at most 1000");

@@ -9,6 +9,9 @@
 //   m = mu m + D;  anchor = anchor - lr (D + mu m)
 //   parameter = alpha parameter + (1 - alpha) anchor      after step ends_after(x)
 //
+// With a delay of H / P or more, several exchanges are under way. They end in their order, each before the next
+// exchange of its fragment begins. If one begins and another one ends after the same step, it begins first.
+//
 // All arithmetic is f32 (Real in tests: f64), so that all replicas have the same bits.
 #pragma once
 #include <algorithm>
@@ -24,7 +27,7 @@ namespace weft::dist {
 struct OuterOptions {
   int64_t every = 100;    // H: steps between two exchanges of a parameter
   int64_t fragments = 1;  // P: divides H
-  int64_t delay = 0;      // steps from the begin of an exchange to its use; below H / P
+  int64_t delay = 0;      // steps from the begin of an exchange to its use; below H
   int64_t steps = 0;      // steps of the run, a multiple of H; the last exchanges end there
   double lr = 0.7;
   double momentum = 0.9;

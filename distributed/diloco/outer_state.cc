@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "distributed/launch/processes.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/state/cell_access.h"
 #include "framework/dispatch/state/stored_value.h"
@@ -26,37 +27,6 @@ Tensor zeros_of(const Tensor& t) {
 }
 
 }  // namespace
-
-RankValues::RankValues(const NamedCells& cells, const CellShards& shards) : cells_(cells) {
-  std::map<const Cell*, Ref<ShardedCell>> of;
-  for (const auto& [cell, sharded] : shards) of[cell.get()] = sharded;
-  for (const auto& [name, handle] : cells) shards_.push_back(of[&handle.cell()]);
-}
-
-Tensor RankValues::get(size_t i, int rank) const {
-  Cell& cell = cells_[i].second.cell();
-  const internal::CellOwner own(cell, "diloco");
-  const Ref<ShardedCell>& s = shards_[i];
-  if (!s) return internal::owned_value(cell).contiguous();
-  return s->has_shard(rank) ? s->shards[rank]->value : Tensor();
-}
-
-void RankValues::set(size_t i, int rank, const Tensor& value) const {
-  Cell& cell = cells_[i].second.cell();
-  const internal::CellOwner own(cell, "diloco");
-  cell.torn = false;
-  const Ref<ShardedCell>& s = shards_[i];
-  if (!s) {
-    cell.value = value;
-    cell.remote = {};
-    return;
-  }
-  s->shards[rank]->value = value;
-  s->shards[rank]->torn = false;
-  s->forget();
-  cell.remote = s;
-  cell.value = {};
-}
 
 std::pair<NamedCells, NamedCells> trained_and_others(const NamedCells& cells) {
   std::pair<NamedCells, NamedCells> all;
@@ -112,63 +82,124 @@ CellShards OuterState::bind(const CellShards& shards, const std::vector<int>& ra
         if (const Tensor p = inner_.get(c % parameters_.size(), rank); p.defined())
           outer_.set(c, rank, c < parameters_.size() ? copy_of(p) : zeros_of(p));
     }
-  fragments_.clear();
-  for (const int rank : ranks_) {
-    // Cut by the largest shards: copies of a parameter on several ranks are then in the same fragments.
-    std::vector<int64_t> own, largest;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      const Ref<ShardedCell>& s = inner_.shards(i);
-      own.push_back(s ? 0 : parameters_[i].second.numel());
-      largest.push_back(own.back());
-      for (int k = 0; s && k < std::ssize(s->shards); ++k)
-        if (s->has_shard(k)) largest.back() = std::max(largest.back(), s->shards[k]->type.shape.numel());
-      if (s && s->has_shard(rank)) own.back() = s->shards[rank]->type.shape.numel();
+  std::vector<Ref<ShardedCell>> now;
+  for (size_t i = 0; i < parameters_.size(); ++i) now.push_back(inner_.shards(i));
+  if (fragments_.empty() || now != cut_for_) cut_for_ = now, cut();
+  return all;
+}
+
+// Fragments of whole parameters, so that they have the same values on all meshes. A parameter begins a block of the wire:
+// the ranks of a replica may have other shards beside their copies of a parameter, and the copies need the same scales.
+void OuterState::cut() {
+  const size_t unit = options_.wire == OuterWire::kInt8 || options_.wire == OuterWire::kInt4 ? kWireBlock : 1;
+  const auto up = [&](size_t n) { return (n + unit - 1) / unit * unit; };
+  struct Range {
+    int64_t begin = 0, end = 0;
+    size_t fragment = 0, before = 0;
+  };
+  std::vector<int64_t> sizes;
+  for (const auto& [name, p] : parameters_) sizes.push_back(p.numel());
+  std::vector<std::vector<Range>> ranges(sizes.size());  // by parameter
+  const auto all = fragments_of(sizes, options_.fragments);
+  whole_sizes_.assign(all.size(), 0);
+  for (size_t f = 0; f < all.size(); ++f)
+    for (const FragmentPiece& p : all[f]) {
+      std::vector<Range>& of = ranges[p.part];
+      size_t& size = whole_sizes_[f];
+      if (of.empty() || of.back().fragment != f) size = up(size);
+      of.push_back({p.begin, p.begin + p.count, f, size});
+      size += static_cast<size_t>(p.count);
     }
-    fragments_.push_back(fragments_of(largest, options_.fragments));
-    for (std::vector<FragmentPiece>& pieces : fragments_.back()) {
-      for (FragmentPiece& p : pieces) p.count = std::min(p.count, own[p.part] - p.begin);
-      std::erase_if(pieces, [](const FragmentPiece& p) { return p.count <= 0; });
+  for (std::vector<Range>& of : ranges) std::ranges::sort(of, {}, &Range::begin);
+  const Processes* const job = Processes::current();
+  const int count = job ? job->size() : static_cast<int>(ranks_.size());
+  fragments_.assign(static_cast<size_t>(count), std::vector<Fragment>(all.size()));
+  for (int rank = 0; rank < count; ++rank)
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!inner_.has(i, rank)) continue;
+      const Shape shape = parameters_[i].second.shape();
+      TensorPart part = TensorPart::all(shape);
+      bool first = rank == 0;
+      if (const Ref<ShardedCell>& s = inner_.shards(i)) {
+        part = part_of(s->layout().mesh, s->layout().rest, s->layout().place[rank]);
+        first = std::ranges::any_of(s->copies(), [&](const std::vector<int>& equal) { return equal[0] == rank; });
+      }
+      auto range = ranges[i].begin();
+      each_run(part, shape, [&](const ElementRun& run) {
+        for (int64_t at = run.whole; at < run.whole + run.count;) {
+          while (range->end <= at) ++range;
+          const int64_t n = std::min(run.whole + run.count, range->end) - at;
+          Fragment& f = fragments_[rank][range->fragment];
+          if (f.pieces.empty() || f.pieces.back().part != i) f.size = up(f.size);
+          f.pieces.push_back(
+              {i, run.part + at - run.whole, n, f.size, range->before + static_cast<size_t>(at - range->begin), first});
+          f.size += static_cast<size_t>(n);
+          at += n;
+        }
+      });
+    }
+}
+
+std::vector<std::vector<float>> OuterState::gradients(int64_t x) const {
+  std::vector<std::vector<float>> all;
+  for (const int rank : ranks_) {
+    const Fragment& f = fragment(x, rank);
+    std::vector<float>& d = all.emplace_back(f.size, 0.0f);
+    Tensor p, a;
+    for (const Piece& piece : f.pieces) {
+      if (&piece == f.pieces.data() || piece.part != (&piece)[-1].part)
+        p = inner_.get(piece.part, rank), a = outer_.get(anchor(piece.part), rank);
+      for (int64_t i = 0; i < piece.count; ++i)
+        d[piece.before + i] = data_of(a)[piece.begin + i] - data_of(p)[piece.begin + i];
     }
   }
   return all;
 }
 
-// Calls f(piece, values of the fragment before it). A piece begins a block of the wire: the ranks of a replica may have
-// other shards beside their copies of a parameter, and the copies need the same scales.
-template <class F>
-void OuterState::each_piece(int64_t x, size_t rank, F&& f) const {
-  const int64_t unit = options_.wire == OuterWire::kInt8 || options_.wire == OuterWire::kInt4 ? kWireBlock : 1;
-  size_t before = 0;
-  for (const FragmentPiece& p : fragments_[rank][static_cast<size_t>(options_.fragment(x))]) {
-    f(p, before);
-    before += static_cast<size_t>((p.count + unit - 1) / unit * unit);
-  }
+std::vector<float> OuterState::whole(int64_t x, const std::vector<std::vector<float>>& d) const {
+  std::string mine;
+  for (size_t r = 0; r < ranks_.size(); ++r)
+    for (const Piece& p : fragment(x, ranks_[r]).pieces)
+      if (p.first) mine.append(reinterpret_cast<const char*>(d[r].data() + p.before), sizeof(float) * p.count);
+  Processes* const job = Processes::current();
+  const std::vector<std::string> all = job ? job->gather(mine) : std::vector<std::string>{mine};
+  std::vector<float> values(whole_sizes_[options_.fragment(x)], 0.0f);
+  std::vector<size_t> read(all.size(), 0);
+  for (size_t rank = 0; rank < fragments_.size(); ++rank)
+    for (const Piece& p : fragment(x, rank).pieces) {
+      if (!p.first) continue;
+      const size_t from = job ? job->process_of(static_cast<int>(rank)) : 0, bytes = sizeof(float) * p.count;
+      std::memcpy(values.data() + p.before_whole, all[from].data() + std::exchange(read[from], read[from] + bytes),
+                  bytes);
+    }
+  return values;
 }
 
-std::vector<std::vector<float>> OuterState::gradients(int64_t x) const {
-  std::vector<std::vector<float>> all(ranks_.size());
-  for (size_t r = 0; r < ranks_.size(); ++r)
-    each_piece(x, r, [&](const FragmentPiece& p, size_t before) {
-      all[r].resize(before, 0.0f);
-      const Tensor parameter = inner_.get(p.part, ranks_[r]), anchor_value = outer_.get(anchor(p.part), ranks_[r]);
-      for (int64_t i = p.begin; i < p.begin + p.count; ++i)
-        all[r].push_back(data_of(anchor_value)[i] - data_of(parameter)[i]);
-    });
+std::vector<std::vector<float>> OuterState::by_rank(int64_t x, std::vector<float> values) const {
+  values.resize(whole_sizes_[options_.fragment(x)]);
+  if (Processes* const job = Processes::current())
+    job->broadcast(0, {values.data(), kFloat32, {std::ssize(values)}, {1}});
+  std::vector<std::vector<float>> all;
+  for (const int rank : ranks_) {
+    std::vector<float>& own = all.emplace_back(fragment(x, rank).size, 0.0f);
+    for (const Piece& p : fragment(x, rank).pieces)
+      std::copy_n(values.begin() + p.before_whole, p.count, own.begin() + p.before);
+  }
   return all;
 }
 
 void OuterState::move_anchors(int64_t x, const std::vector<std::vector<float>>& averages) {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     std::map<size_t, std::pair<Tensor, Tensor>> changed;  // key: parameter; anchor, momentum
-    each_piece(x, r, [&](const FragmentPiece& p, size_t before) {
+    for (const Piece& p : fragment(x, ranks_[r]).pieces) {
       auto& [a, m] = changed[p.part];
       if (!a.defined()) {
         a = copy_of(outer_.get(anchor(p.part), ranks_[r]));
         m = copy_of(outer_.get(momentum(p.part), ranks_[r]));
       }
-      move_anchor<float>(options_, std::span(averages[r]).subspan(before, static_cast<size_t>(p.count)),
+      move_anchor<float>(options_, std::span(averages[r]).subspan(p.before, static_cast<size_t>(p.count)),
                          data_of(a) + p.begin, data_of(m) + p.begin);
-    });
+    }
     for (const auto& [i, values] : changed) {
       outer_.set(anchor(i), ranks_[r], values.first);
       outer_.set(momentum(i), ranks_[r], values.second);
@@ -177,16 +208,15 @@ void OuterState::move_anchors(int64_t x, const std::vector<std::vector<float>>& 
 }
 
 void OuterState::move_parameters(int64_t x) {
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    std::map<size_t, Tensor> changed;  // key: parameter
-    each_piece(x, r, [&](const FragmentPiece& p, size_t) {
-      Tensor& parameter = changed[p.part];
-      if (!parameter.defined()) parameter = copy_of(inner_.get(p.part, ranks_[r]));
-      const Tensor anchor_value = outer_.get(anchor(p.part), ranks_[r]);
-      move_parameter<float>(options_, std::span(data_of(anchor_value) + p.begin, static_cast<size_t>(p.count)),
+  for (const int rank : ranks_) {
+    std::map<size_t, std::pair<Tensor, Tensor>> changed;  // key: parameter; parameter, anchor
+    for (const Piece& p : fragment(x, rank).pieces) {
+      auto& [parameter, a] = changed[p.part];
+      if (!a.defined()) parameter = copy_of(inner_.get(p.part, rank)), a = outer_.get(anchor(p.part), rank);
+      move_parameter<float>(options_, std::span(data_of(a) + p.begin, static_cast<size_t>(p.count)),
                             data_of(parameter) + p.begin);
-    });
-    for (const auto& [i, value] : changed) inner_.set(i, ranks_[r], value);
+    }
+    for (const auto& [i, values] : changed) inner_.set(i, rank, values.first);
   }
 }
 

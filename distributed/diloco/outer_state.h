@@ -6,27 +6,10 @@
 
 #include "distributed/diloco/outer.h"
 #include "distributed/launch/sharded_cell.h"
+#include "distributed/replica/state_parts.h"
 #include "framework/dispatch/parameter.h"
 
 namespace weft::dist {
-
-using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
-
-/// The values of cells on the ranks of this process. Cells that have no shards are whole on each rank.
-class RankValues {
- public:
-  RankValues(const NamedCells& cells, const CellShards& shards);
-  /// The value of a cell on a rank, row-major; undefined if the rank has none.
-  Tensor get(size_t cell, int rank) const;
-  /// Replaces it. A holder of the earlier value keeps that value.
-  void set(size_t cell, int rank, const Tensor& value) const;
-  size_t size() const { return cells_.size(); }
-  const Ref<ShardedCell>& shards(size_t cell) const { return shards_[cell]; }
-
- private:
-  NamedCells cells_;
-  std::vector<Ref<ShardedCell>> shards_;  // null: whole
-};
 
 /// The trained parameters among the cells of a step, and the others.
 std::pair<NamedCells, NamedCells> trained_and_others(const NamedCells& cells);
@@ -42,6 +25,10 @@ class OuterState {
   CellShards bind(const CellShards& shards, const std::vector<int>& ranks, bool made);
   /// The outer gradients of exchange x, by rank of this process.
   std::vector<std::vector<float>> gradients(int64_t x) const;
+  /// The outer gradients of the whole fragment, in an order that is equal on all meshes. A collective of the processes.
+  std::vector<float> whole(int64_t x, const std::vector<std::vector<float>>& d) const;
+  /// The inverse, from the values of the first process. A collective.
+  std::vector<std::vector<float>> by_rank(int64_t x, std::vector<float> values) const;
   /// Moves the anchors of the fragment of exchange x by averages, by rank.
   void move_anchors(int64_t x, const std::vector<std::vector<float>>& averages);
   /// Moves the parameters of this fragment to the anchors.
@@ -50,8 +37,19 @@ class OuterState {
   void take_anchors();
 
  private:
-  template <class F>
-  void each_piece(int64_t x, size_t rank, F&& f) const;
+  // A range of the values of a parameter in a fragment.
+  struct Piece {
+    size_t part = 0;                      // parameter
+    int64_t begin = 0, count = 0;         // in the shard of the rank
+    size_t before = 0, before_whole = 0;  // values before it in the fragment of the rank, and in the whole fragment
+    bool first = false;                   // no lower rank has these values
+  };
+  struct Fragment {
+    std::vector<Piece> pieces;
+    size_t size = 0;
+  };
+  void cut();
+  const Fragment& fragment(int64_t x, size_t rank) const { return fragments_[rank][options_.fragment(x)]; }
   // The cells of parameter i are anchor i and momentum i.
   size_t anchor(size_t i) const { return i; }
   size_t momentum(size_t i) const { return parameters_.size() + i; }
@@ -63,7 +61,9 @@ class OuterState {
   std::vector<Ref<ShardedCell>> own_;  // index: cell
   std::vector<int> ranks_;
   RankValues inner_{{}, {}}, outer_{{}, {}};
-  std::vector<std::vector<std::vector<FragmentPiece>>> fragments_;  // index: rank of this process, fragment
+  std::vector<Ref<ShardedCell>> cut_for_;         // shards of the parameters, for which fragments_ was made
+  std::vector<std::vector<Fragment>> fragments_;  // index: rank of the replica, fragment
+  std::vector<size_t> whole_sizes_;               // index: fragment
 };
 
 }  // namespace weft::dist

@@ -54,5 +54,43 @@ TEST(OuterState, CopiesOfAParameterStayEqual) {
     }
 }
 
+// The whole outer gradients of a fragment, on this mesh, by exchange. An empty mesh: one device.
+std::vector<std::vector<float>> whole_gradients(const std::string& mesh, const OuterOptions& options) {
+  manual_seed(7);
+  const Net net;
+  optim::SGD opt(net.parameters(), 0.1);
+  auto step = dist::compile(
+      [&](Tensor x) {
+        const Tensor loss = net.loss(x);
+        opt.minimize(loss);
+        return loss;
+      },
+      {.mesh = mesh.empty() ? Mesh() : Mesh::parse(mesh)});
+  const Tensor x = randn({8, 16});
+  OuterState outer(options, net.named_cells());
+  std::vector<std::vector<float>> all;
+  for (int64_t e = -1; e < options.exchanges(); ++e) {
+    step.prepare(x);
+    outer.bind(shards_of(step, true), mesh.empty() ? std::vector{0} : std::vector{0, 1, 2, 3}, true);
+    if (e >= 0) {
+      const std::vector<std::vector<float>> d = outer.gradients(e);
+      all.push_back(outer.whole(e, d));
+      EXPECT_EQ(outer.by_rank(e, all.back()), d);
+    }
+    for (const auto& [name, cell] : net.named_cells()) cell.set(cell.value() * 0.75 + 0.125);
+  }
+  return all;
+}
+
+TEST(OuterState, WholeFragmentsAreEqualOnAllMeshes) {
+  for (const OuterWire wire : {OuterWire::kF32, OuterWire::kInt8})
+    for (const int64_t fragments : {1, 3}) {
+      const OuterOptions options{.every = 3, .fragments = fragments, .steps = 3, .wire = wire};
+      const auto expected = whole_gradients("", options);
+      ASSERT_EQ(std::ssize(expected), fragments);
+      for (const char* mesh : {"tp4", "fsdp4", "dp4", "fsdp2,tp2"}) EXPECT_EQ(whole_gradients(mesh, options), expected);
+    }
+}
+
 }  // namespace
 }  // namespace weft::dist

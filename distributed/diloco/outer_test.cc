@@ -29,6 +29,12 @@ TEST(Outer, Times) {
   EXPECT_EQ(ends, (std::vector<int64_t>{6, 10, 14, 18, 22, 24}));
   EXPECT_EQ(steps, (std::vector<int64_t>{4, 8, 12, 12, 12, 12}));
   EXPECT_EQ(o.ends_after(-1), 0);
+  // Three exchanges are under way after step 12, and the last three end with the run.
+  const OuterOptions late{.every = 12, .fragments = 3, .delay = 9, .steps = 24};
+  late.check();
+  ends.clear();
+  for (int64_t x = 0; x < late.exchanges(); ++x) ends.push_back(late.ends_after(x));
+  EXPECT_EQ(ends, (std::vector<int64_t>{13, 17, 21, 24, 24, 24}));
 }
 
 // V52 of one million values, R = 2, H = 100: 5 kB for each step with int4, without its scales; 40 kB with f32.
@@ -46,8 +52,10 @@ TEST(Outer, RefusesOptions) {
   EXPECT_EQ(
       error({.every = 10, .fragments = 3, .steps = 10}),
       "diloco: got 3 fragments and 10 steps between exchanges; need a number of fragments that divides the steps");
-  EXPECT_EQ(error({.every = 10, .fragments = 2, .delay = 5, .steps = 10}),
-            "diloco: got a delay of 5 steps; need less than 5, the steps from one exchange to the next");
+  EXPECT_EQ(error({.every = 10, .fragments = 2, .delay = 9, .steps = 10}), "");
+  EXPECT_EQ(
+      error({.every = 10, .fragments = 2, .delay = 10, .steps = 10}),
+      "diloco: got a delay of 10 steps; need less than 10, the steps from one exchange of a parameter to the next");
   EXPECT_EQ(error({.every = 10, .steps = 25}),
             "diloco: got a run of 25 steps; need a multiple of 10, the steps between exchanges");
   EXPECT_EQ(error({.every = 1, .steps = 1, .lr = 0}),

@@ -70,16 +70,17 @@ std::string binary_fact() {
 }
 
 // The effect of the switches: passes in any order, and the selected instruction set.
-std::vector<std::pair<std::string, std::string>> switch_facts() {
+std::vector<std::pair<std::string, std::string>> switch_facts(bool any_instructions) {
   std::set<std::string> passes;
   std::istringstream list(switch_value("WEFT_DISABLE"));
   for (std::string name; std::getline(list, name, ',');)
     if (!name.empty()) passes.insert(name);
   std::string disabled;
   for (const std::string& name : passes) disabled += (disabled.empty() ? "" : ",") + name;
-  return {{"WEFT_DISABLE", disabled},
-          {"WEFT_EXEC", switch_value("WEFT_EXEC")},
-          {"the instruction set (WEFT_ISA)", std::string(to_string_view(selected_isa()))}};
+  std::vector<std::pair<std::string, std::string>> facts{{"WEFT_DISABLE", disabled},
+                                                         {"WEFT_EXEC", switch_value("WEFT_EXEC")}};
+  if (!any_instructions) facts.emplace_back("the instruction set (WEFT_ISA)", to_string_view(selected_isa()));
+  return facts;
 }
 
 // Facts have bounded length; a checksum covers the truncated rest.
@@ -378,8 +379,8 @@ void Job::fail(const Error& cause) {
   if (member_) member_->fail(cause);
 }
 
-JobFacts program_facts(const JobFacts& given) {
-  JobFacts facts = switch_facts();
+JobFacts program_facts(const JobFacts& given, bool any_instructions) {
+  JobFacts facts = switch_facts(any_instructions);
   facts.emplace_back("the binary", binary_fact());
   if (given.empty()) facts.emplace_back("the arguments", arguments_fact());
   facts.insert(facts.end(), given.begin(), given.end());

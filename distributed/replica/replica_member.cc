@@ -59,6 +59,7 @@ struct ReplicaMember::Impl {
           .name = o.name,
           .incarnation = o.incarnation,
           .facts = o.facts,
+          .own = o.own,
           .replicas = o.replicas,
           .step = o.step,
           .state_view = o.state_view,
@@ -157,12 +158,22 @@ struct ReplicaMember::Impl {
     return values;
   }
 
+  /// A round of the leaders alone.
+  std::vector<std::vector<std::string>> meet_leaders(const std::string& mine) {
+    std::vector<std::vector<std::string>> values;
+    for (const std::string& leader : client->exchange(groups.view(), mine, Clock::now() + options.timeout))
+      values.push_back({leader});
+    return values;
+  }
+
   /// Forms the groups of a view; false, on all processes, if one of them has failed.
   bool form(const control::ReplicaView& view, int place) {
     settled = false;
     std::string failure;
     try {
-      groups.form(view, place, [this](const std::string& mine) { return meet(false, mine); });
+      const bool whole = !control::has_equal_meshes(view);
+      groups.form(
+          view, place, [&](const std::string& mine) { return whole ? meet_leaders(mine) : meet(false, mine); }, whole);
     } catch (const Error& e) {
       failure = e.what();
     }

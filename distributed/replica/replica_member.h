@@ -29,6 +29,7 @@ struct ReplicaOptions {
   std::string token;
   int64_t incarnation = 0;         // rises with each start of the replica; 0: from the clock of this host
   std::string facts = {};          // values that are equal in all replicas: a line "name value" for each
+  std::string own = {};            // control::ViewMember::own
   int64_t replicas = 0;            // the mesh's number, which the service must have; 0: not compared
   int64_t step = 0;                // the first step that the state has not committed
   int64_t state_view = 0;          // ReplicaMember::state_view() when the checkpoint was written; 0: the state is new

@@ -5,6 +5,7 @@
 
 #include "distributed/launch/processes.h"
 #include "distributed/replica/state_parts.h"
+#include "framework/base/cpu.h"
 #include "framework/base/error.h"
 #include "framework/io/checksum.h"
 
@@ -14,6 +15,11 @@ std::string fact_line(const std::string& name, const std::string& value) {
   constexpr size_t kMost = 200;
   const bool whole = value.size() <= kMost && value.find('\n') == value.npos;
   return str_cat(name, " ", whole ? value : str_cat("checksum ", io::hex64(io::checksum(value))), "\n");
+}
+
+std::string own_values(const Mesh& mesh, int64_t rows) {
+  return str_cat(control::kMeshValue, " ", mesh.size() > 1 ? mesh.to_string() : "of one rank", "\n", kInstructionsValue,
+                 " ", to_string_view(selected_isa()), "\n", kRowsValue, " ", rows, "\n");
 }
 
 ReplicaRun::ReplicaRun(const ReplicaOptions& options, std::function<int64_t(int64_t)> made_before)
@@ -40,7 +46,8 @@ bool ReplicaRun::enter(const ReplicaState& s) {
     try {
       healed = heal_cells(
           world, s.cells, s.shards(count, !takes), [&](int rank) { return member_.communicator(rank); }, heals,
-          live.place, takes ? "" : s.record(), std::chrono::steady_clock::now() + timeout_, made_before_ != nullptr);
+          live.place, takes ? "" : s.record(), std::chrono::steady_clock::now() + timeout_, made_before_ != nullptr,
+          !control::has_equal_meshes(live.view));
     } catch (const Error& e) {
       if (!takes) {  // the next step fails, and another view follows
         member_.close(e.what());

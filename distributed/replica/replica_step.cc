@@ -43,11 +43,13 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
              ", and REPLICAS is set; drop one of them: one process makes a run again");
   WEFT_CHECK((!id && options.journal.empty()) || has_replicas(mesh), "replica: ", needs_replicas, ", and the mesh is ",
              mesh.to_string(), "; need a mesh with a dimension replica");
-  WEFT_CHECK(position_.samples % options.rows == 0, "replica: got the position ", position_.samples,
+  WEFT_CHECK(own || position_.samples % options.rows == 0, "replica: got the position ", position_.samples,
              " in the data and ", options.rows, " rows of each replica; need a multiple of these rows");
-  std::vector<std::pair<std::string, std::string>> sizes{{"the mesh", mesh.to_string()},
-                                                         {"the rows of a replica", str_cat(options.rows)}};
-  if (own) sizes.emplace_back("the outer options", own->text);
+  std::vector<std::pair<std::string, std::string>> sizes;
+  if (own)
+    sizes = {{"the outer options", own->text}, {"verify_numerics", compile.verify_numerics ? "true" : "false"}};
+  else
+    sizes = {{"the mesh", mesh.to_string()}, {"the rows of a replica", str_cat(options.rows)}};
   if (!options.journal.empty()) {
     WEFT_CHECK(!Processes::current(), "replica: got the journal ", options.journal,
                " in one of several processes; need one process, which makes the run again");
@@ -60,7 +62,7 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
   }
   if (!id) return;
   std::string facts;
-  for (const auto& list : {program_facts(job.facts()), sizes})
+  for (const auto& list : {program_facts(job.facts(), own.has_value()), sizes})
     for (const auto& [name, value] : list) facts += fact_line(name, value);
   run_ = std::make_unique<ReplicaRun>(
       ReplicaOptions{.name = id->name,
@@ -68,6 +70,7 @@ ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaS
                      .token = id->token,
                      .incarnation = id->incarnation,
                      .facts = facts,
+                     .own = own ? own_values(replica_mesh(mesh), options.rows) : "",
                      .replicas = replica_count(mesh),
                      .step = first,
                      .state_view = position_.view,

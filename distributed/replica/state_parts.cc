@@ -1,5 +1,6 @@
 #include "distributed/replica/state_parts.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,90 +11,103 @@
 namespace weft::dist {
 namespace {
 
-using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
-
-class CellParts {
- public:
-  CellParts(const NamedCells& cells, const CellShards& shards) : cells_(cells) {
-    std::map<const Cell*, Ref<ShardedCell>> of;
-    for (const auto& [cell, sharded] : shards) of[cell.get()] = sharded;
-    for (const auto& [name, handle] : cells) shards_.push_back(of[&handle.cell()]);
-  }
-
-  // The parts of a rank. Without values on a joiner.
-  std::vector<StatePart> parts(int rank, bool with_values) const {
-    std::vector<StatePart> all;
-    each(rank, [&](size_t i) {
-      Cell& cell = cells_[i].second.cell();
-      StatePart part{.name = cells_[i].first, .layout = str_cat(cell.type), .type = cell.type};
-      if (const Ref<ShardedCell>& s = shards_[i]) {
-        part.layout += " as " + s->placement();
-        part.type = s->shards[rank]->type;
-        if (with_values) part.value = s->shards[rank]->value;
-      } else if (with_values) {
-        const internal::CellOwner own(cell, "heal");
-        part.value = internal::owned_value(cell).contiguous();
-      }
-      WEFT_BUG_IF(with_values && (!part.value.defined() || !part.value.view_for_kernel().contiguous()),
-                  "heal: the shard of '", part.name, "' has no row-major value");
-      all.push_back(std::move(part));
-    });
-    return all;
-  }
-
-  // Gives the cells their new values. healed[rank]: values by part, for the ranks of this process.
-  void adopt(const std::vector<int>& ranks, const std::vector<HealedState>& healed) const {
-    std::vector<Ref<Cell>> all;
-    for (const auto& [name, handle] : cells_) all.emplace_back(&handle.cell());
-    const std::vector<Ref<Cell>> ordered = internal::in_gate_order(all);
-    const internal::CellsOwner own(ordered, "heal");
-    for (const int rank : ranks) {
-      size_t next = 0;
-      each(rank, [&](size_t i) {
-        const Tensor& value = healed[rank].values[next++];
-        if (!shards_[i]) {
-          all[i]->value = value;
-          all[i]->remote = {};
-          all[i]->torn = false;
-          return;
-        }
-        shards_[i]->shards[rank]->value = value;
-        shards_[i]->shards[rank]->torn = false;
-      });
+// The parts of a rank. Without values on a joiner.
+std::vector<StatePart> parts_of(const RankValues& values, int rank, bool with_values) {
+  std::vector<StatePart> all;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!values.has(i, rank)) continue;
+    StatePart part{.name = values.name(i), .layout = str_cat(values.type(i)), .type = values.type(i)};
+    if (const Ref<ShardedCell>& s = values.shards(i)) {
+      part.layout += " as " + s->placement();
+      part.type = s->shards[rank]->type;
     }
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (!shards_[i]) continue;
-      shards_[i]->forget();
-      all[i]->remote = shards_[i];
-      all[i]->value = {};
-      all[i]->torn = false;
-    }
+    if (with_values) part.value = values.get(i, rank);
+    WEFT_BUG_IF(with_values && (!part.value.defined() || !part.value.view_for_kernel().contiguous()),
+                "heal: the shard of '", part.name, "' has no row-major value");
+    all.push_back(std::move(part));
   }
+  return all;
+}
 
- private:
-  // Calls f(i) for the cells that a rank has.
-  template <class F>
-  void each(int rank, F&& f) const {
-    for (size_t i = 0; i < cells_.size(); ++i)
-      if (!shards_[i] || shards_[i]->has_shard(rank)) f(i);
+// The parts of the leaders. Without values on a joiner; `with_values`: a collective.
+std::vector<StatePart> whole_parts(const RankValues& values, bool with_values) {
+  std::vector<StatePart> all;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Tensor value = with_values ? values.whole(i) : Tensor();
+    all.push_back({values.name(i), str_cat(values.type(i)), values.type(i), is_first() ? value : Tensor()});
   }
-
-  const NamedCells cells_;
-  std::vector<Ref<ShardedCell>> shards_;  // index: cell; null: whole
-};
+  return all;
+}
 
 }  // namespace
 
+RankValues::RankValues(const NamedCells& cells, const CellShards& shards) : cells_(cells) {
+  std::map<const Cell*, Ref<ShardedCell>> of;
+  for (const auto& [cell, sharded] : shards) of[cell.get()] = sharded;
+  for (const auto& [name, handle] : cells) shards_.push_back(of[&handle.cell()]);
+}
+
+Tensor RankValues::get(size_t i, int rank) const {
+  Cell& cell = cells_[i].second.cell();
+  const internal::CellOwner own(cell, "replicas");
+  if (!shards_[i]) return internal::owned_value(cell).contiguous();
+  return has(i, rank) ? shards_[i]->shards[rank]->value : Tensor();
+}
+
+void RankValues::set(size_t i, int rank, const Tensor& value) const {
+  if (const Ref<ShardedCell>& s = shards_[i]) {
+    use_shards(i);
+    s->shards[rank]->value = value;
+    s->shards[rank]->torn = false;
+    return;
+  }
+  Cell& cell = cells_[i].second.cell();
+  const internal::CellOwner own(cell, "replicas");
+  cell.value = value;
+  cell.remote = {};
+  cell.torn = false;
+}
+
+void RankValues::use_shards(size_t i) const {
+  if (!shards_[i]) return;
+  Cell& cell = cells_[i].second.cell();
+  const internal::CellOwner own(cell, "replicas");
+  shards_[i]->forget();
+  cell.remote = shards_[i];
+  cell.value = {};
+  cell.torn = false;
+}
+
+Tensor RankValues::whole(size_t i) const {
+  const Ref<ShardedCell>& s = shards_[i];
+  if (!s) return get(i, 0);
+  std::vector<Tensor> parts;
+  for (const Ref<Cell>& shard : s->shards) parts.push_back(shard->value);
+  return joined(s->layout().mesh, s->layout().rest, type(i), s->layout().place, parts);
+}
+
+void RankValues::set_whole(size_t i, const Tensor& value) const {
+  const Tensor all = is_first() ? value : Tensor::empty(type(i));
+  if (Processes* const job = Processes::current()) job->broadcast(0, all.view_for_kernel());
+  if (!shards_[i]) return set(i, 0, all);
+  use_shards(i);
+  shards_[i]->scatter(all);
+}
+
 HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& shards,
                        const std::function<Ref<Communicator>(int rank)>& replicas, const std::vector<bool>& heals,
-                       int place, const std::string& record, Work::Deadline deadline, bool from_first) {
-  const auto all = std::make_shared<const CellParts>(cells, shards);
+                       int place, const std::string& record, Work::Deadline deadline, bool from_first, bool whole) {
+  const auto all = std::make_shared<const RankValues>(cells, shards);
   const auto healed = std::make_shared<std::vector<HealedState>>(static_cast<size_t>(world.size()));
   std::vector<std::optional<Error>> errors(static_cast<size_t>(world.size()));
+  const bool takes = heals[place], first = std::ranges::find(heals, false) - heals.begin() == place;
+  const std::vector<StatePart> parts = whole ? whole_parts(*all, first) : std::vector<StatePart>();
   // An error must not leave world.run(), which would end all collectives of the replica.
   world.run([&](int rank) {
     try {
-      (*healed)[rank] = heal(*replicas(rank), heals, all->parts(rank, !heals[place]), record, deadline, from_first);
+      if (!whole || rank == 0)
+        (*healed)[rank] =
+            heal(*replicas(rank), heals, whole ? parts : parts_of(*all, rank, !takes), record, deadline, from_first);
     } catch (const Error& e) {
       errors[rank] = e;
     } catch (const std::exception& e) {
@@ -107,9 +121,20 @@ HealedCells heal_cells(World& world, const NamedCells& cells, const CellShards& 
   const bool failed = job ? job->any("healing a replica", error.has_value()) : error.has_value();
   if (error) throw *error;
   WEFT_CHECK_AS(kUnavailable, !failed, "healing: another process of this replica failed");
-  if (!heals[place]) return {};
+  if (!takes) return {};
   const std::vector<int> ranks = world.local();
-  return {(*healed)[ranks[0]].record, [=] { all->adopt(ranks, *healed); }};
+  const std::string& got = (*healed)[ranks[0]].record;
+  if (whole)
+    return {job ? job->from_first(got) : got, [=] {
+              for (size_t i = 0; i < all->size(); ++i)
+                all->set_whole(i, is_first() ? (*healed)[0].values[i] : Tensor());
+            }};
+  return {got, [=] {
+            for (size_t i = 0; i < all->size(); ++i) all->use_shards(i);
+            for (const int rank : ranks)
+              for (size_t i = 0, next = 0; i < all->size(); ++i)
+                if (all->has(i, rank)) all->set(i, rank, (*healed)[rank].values[next++]);
+          }};
 }
 
 }  // namespace weft::dist

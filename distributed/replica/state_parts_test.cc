@@ -26,13 +26,13 @@ struct Replica {
     const Tensor x = (arange(64) * (i + 3) % 48).to(kInt32).reshape({4, 16});
     return (*step)(x, x)[0].item<double>();
   }
-  HealedCells heal(int place, const std::vector<std::vector<Ref<Communicator>>>& all) {
+  HealedCells heal(int place, const std::vector<std::vector<Ref<Communicator>>>& all, bool whole = false) {
     const Tensor x = zeros({4, 16}, {.dtype = kInt32});
     step->prepare(x, x);
     return heal_cells(
         world, training->named_cells(), shards_of(*step, /*made=*/place == 0),
         [&](int rank) { return all[rank][place]; }, {false, true}, place, place == 0 ? "the record" : "",
-        std::chrono::steady_clock::now() + std::chrono::minutes(1));
+        std::chrono::steady_clock::now() + std::chrono::minutes(1), /*from_first=*/whole, whole);
   }
   std::vector<Tensor> values() const {
     std::vector<Tensor> all;
@@ -106,6 +106,22 @@ TEST(HealCells, AnErrorOfOneRankLeavesAllCells) {
   joiner.heal(1, again).adopt();
   healthy.join();
   EXPECT_EQ(donor.train(1), joiner.train(1));
+}
+
+TEST(HealCells, WholeCellsGoToAnotherMesh) {
+  Replica donor(1), joiner(2, "tp2");
+  donor.train(0);
+  joiner.train(9);
+  const auto groups = two_groups();
+  const std::vector<Tensor> before = joiner.values();
+  std::thread other([&] { EXPECT_FALSE(donor.heal(0, groups, /*whole=*/true).adopt); });
+  const HealedCells healed = joiner.heal(1, groups, /*whole=*/true);
+  other.join();
+  EXPECT_EQ(healed.record, "the record");
+  expect_equal(joiner.values(), before);
+  healed.adopt();
+  expect_equal(joiner.values(), donor.values());
+  joiner.train(1);  // on the shards
 }
 
 TEST(HealCells, RefusesAnotherPlacement) {

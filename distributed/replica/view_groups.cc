@@ -75,14 +75,15 @@ void ViewGroups::check() const {
   WEFT_CHECK_AS(kAborted, closed_ < view_, cause_);
 }
 
-void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExchange& exchange) {
+void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExchange& exchange, bool leaders_only) {
+  const int count = !leaders_only ? options_.count : options_.process == 0;
   std::vector<control::ViewMember> members = view.members;
   for (control::ViewMember& m : members) m.heals = false;
   bool keeps = false;  // whether it makes the groups on the connections that it has
   {
     const Lock lock(mutex_);
     groups_.clear();
-    keeps = world_ && !is_forming_ && members != members_;
+    keeps = world_ && !is_forming_ && members != members_ && world_count_ == count;
     view_ = view.number;
     members_ = members;
     is_forming_ = true;
@@ -90,8 +91,8 @@ void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExc
   check();
   std::vector<Ref<Communicator>> groups;
   if (view.members.size() == 1) {
-    for (int i = 0; i <= options_.count; ++i) groups.push_back(make_self_communicator());
-  } else {
+    for (int i = 0; i <= count; ++i) groups.push_back(make_self_communicator());
+  } else if (count > 0) {
     const std::string network = internal::own_network();
     const auto all = exchange(str_cat(keeps ? world_view_ : 0, " ", world_place_, " ", network));
     bool one_host = true;
@@ -109,15 +110,15 @@ void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExc
         if (static_cast<int>(p) == options_.process) places.push_back(world_place);
       }
     if (!keeps) {
-      connect(view, place, one_host, exchange);
+      connect(view, place, count, one_host, exchange);
       for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int>(i);
     }
     const auto group_of = [&](const std::string& name, int i) {
       std::vector<int> ranks;
-      for (const int p : places) ranks.push_back(p * options_.count + i);
+      for (const int p : places) ranks.push_back(p * count + i);
       return world_->communicators(str_cat(name, " of view ", view.number), ranks).at(0);
     };
-    for (int i = 0; i < options_.count; ++i) groups.push_back(group_of("replica", i));
+    for (int i = 0; i < count; ++i) groups.push_back(group_of("replica", i));
     if (options_.process == 0) groups.push_back(group_of("leaders", 0));
   }
   const Lock lock(mutex_);
@@ -126,7 +127,8 @@ void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExc
   is_forming_ = false;
 }
 
-void ViewGroups::connect(const control::ReplicaView& view, int place, bool one_host, const ViewExchange& exchange) {
+void ViewGroups::connect(const control::ReplicaView& view, int place, int count, bool one_host,
+                         const ViewExchange& exchange) {
   std::shared_ptr<ProcessWorld> before;
   {
     const Lock lock(mutex_);
@@ -136,8 +138,8 @@ void ViewGroups::connect(const control::ReplicaView& view, int place, bool one_h
   before.reset();
   ExchangeStore store(*this, exchange);
   std::vector<int> local;
-  for (int i = 0; i < options_.count; ++i) local.push_back(place * options_.count + i);
-  const int size = static_cast<int>(view.members.size()) * options_.count;
+  for (int i = 0; i < count; ++i) local.push_back(place * count + i);
+  const int size = static_cast<int>(view.members.size()) * count;
   std::shared_ptr<ProcessWorld> made;
   if (options_.transport == "shared" || (options_.transport == "auto" && one_host)) {
     SharedWorldOptions o;
@@ -153,6 +155,7 @@ void ViewGroups::connect(const control::ReplicaView& view, int place, bool one_h
   WEFT_CHECK_AS(kAborted, closed_ < view_, cause_);
   world_ = made;
   world_view_ = view.number;
+  world_count_ = count;
   world_place_ = place;
   ++worlds_;
 }

@@ -1,5 +1,6 @@
 // The groups of a view: for each rank of this process, the communicator with the equal ranks of the other live
-// replicas, and in the process of rank 0 the communicator of the leaders.
+// replicas, and in the process of rank 0 the communicator of the leaders. If their meshes differ, rank 0 alone has such
+// a communicator.
 //
 // After a death the survivors form groups on the connections that they have. If a process is new, or the same replicas
 // have failed before, all connect anew: over shared memory if they are on one host, else over TCP.
@@ -42,8 +43,9 @@ class ViewGroups {
   ViewGroups(const ViewGroups&) = delete;
 
   /// Forms the groups of a view, in which this replica is at `place`. Drops the groups before. Throws if another
-  /// process fails, at the deadline, or after close().
-  void form(const control::ReplicaView& view, int place, const ViewExchange& exchange);
+  /// process fails, at the deadline, or after close(). `leaders_only`: process 0 makes the groups of rank 0 alone, and
+  /// `exchange` is among the processes 0; the others make none.
+  void form(const control::ReplicaView& view, int place, const ViewExchange& exchange, bool leaders_only = false);
   /// All collectives of the view `number` and of earlier ones fail with this cause, also while form() runs. Any thread
   /// may call it.
   void close(int64_t number, const std::string& cause);
@@ -59,7 +61,7 @@ class ViewGroups {
 
  private:
   class ExchangeStore;
-  void connect(const control::ReplicaView& view, int place, bool one_host, const ViewExchange& exchange);
+  void connect(const control::ReplicaView& view, int place, int count, bool one_host, const ViewExchange& exchange);
   void check() const;
 
   const ViewGroupsOptions options_;
@@ -70,6 +72,7 @@ class ViewGroups {
   std::vector<control::ViewMember> members_;  // the latest view's members
   std::shared_ptr<ProcessWorld> world_;       // null: none
   int64_t world_view_ = 0;                    // the view for which the world was made
+  int world_count_ = 0;                       // its ranks for each replica
   int world_place_ = 0;                       // the place of this replica in this view
   std::vector<Ref<Communicator>> groups_;     // index: local rank; last: the leaders, in process 0
   int worlds_ = 0;

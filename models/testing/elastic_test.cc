@@ -316,8 +316,9 @@ TEST_P(Elastic, OneHostLeavesOtherFiles) {
 class ElasticDiloco : public Elastic {
  protected:
   ElasticDiloco()
-      : Elastic(2,
-                {"--diloco=20", "--outer_fragments=2", "--outer_delay=3", "--outer_alpha=0.5", "--outer_wire=int8"}) {}
+      : ElasticDiloco(
+            {"--diloco=20", "--outer_fragments=4", "--outer_delay=13", "--outer_alpha=0.5", "--outer_wire=int8"}) {}
+  explicit ElasticDiloco(std::vector<std::string> flags) : Elastic(2, std::move(flags)) {}
   void check_checkpoints(int64_t lost, const std::string& journal) {
     replay(journal);
     if (HasFatalFailure()) return;
@@ -350,13 +351,38 @@ TEST_P(ElasticDiloco, OneHostGoesOnAfterASignal) {
   ::kill(running_["host"], SIGTERM);
   EXPECT_EQ(wait_end("host"), 143) << logs();
   const int64_t step = train::newest_step(root_ + "/run");
-  EXPECT_EQ(step % 10, 3);
+  EXPECT_EQ(step % 5, 3);
   EXPECT_NE(logs().find(str_cat("interrupted after step ", step)), std::string::npos) << logs();
   EXPECT_NE(logs().find("for each step and replica\n"), std::string::npos) << logs();
   running_["host"] = start("", "a.log", "run", {});
   EXPECT_EQ(wait_end("host"), 0) << logs();
   EXPECT_NE(logs().find("diloco: this replica has sent "), std::string::npos) << logs();
   ASSERT_NO_FATAL_FAILURE(check_checkpoints(0, "run.journal"));
+}
+
+// Replicas on different meshes, with different numbers of rows. One dies, and comes back on another mesh.
+class ElasticOnOtherMeshes : public ElasticDiloco {
+ protected:
+  ElasticOnOtherMeshes()
+      : ElasticDiloco({"--diloco=10", "--outer_fragments=2", "--outer_delay=7", "--verify_numerics"}) {}
+};
+
+TEST_P(ElasticOnOtherMeshes, TheRunIsItsReplay) {
+  steps_ = 3000;
+  running_["a"] = start("a", "a.log", "run", {});
+  running_["b"] = start("b", "b.log", "run", {"--mesh=replica2,fsdp2", "--outer_rows=4"});
+  ASSERT_NO_FATAL_FAILURE(wait_for("steps of both", [&] { return steps_made() > 60; }));
+  ::kill(running_["b"], SIGKILL);
+  EXPECT_EQ(wait_end("b"), 128 + SIGKILL) << logs();
+  ASSERT_NO_FATAL_FAILURE(wait_for("view of one", [&] { return members() == 1; }));
+  const int64_t before = steps_made();
+  ASSERT_NO_FATAL_FAILURE(wait_for("steps of one", [&] { return steps_made() > before + 20; }));
+  running_["b"] = start("b", "b.log", "run", {"--mesh=replica2,tp2", "--outer_rows=1"});
+  ASSERT_NO_FATAL_FAILURE(wait_for("view of both", [&] { return members() == 2 || over(); }));
+  EXPECT_FALSE(over());
+  for (const char* name : {"a", "b"}) EXPECT_EQ(wait_end(name), 0) << logs();
+  EXPECT_NE(logs().find("replica b has the state of step "), std::string::npos) << logs();
+  ASSERT_NO_FATAL_FAILURE(check_checkpoints(0, "journal"));
 }
 
 class ElasticOfThree : public Elastic {
@@ -386,6 +412,8 @@ TEST_P(ElasticOfThree, EachComesBack) {
   for (const char* name : {"a", "b", "c"}) EXPECT_EQ(wait_end(name), 143) << logs();
 }
 
+INSTANTIATE_TEST_SUITE_P(Mesh, ElasticOnOtherMeshes, ::testing::Values(""),
+                         [](const auto&) { return std::string("alone"); });
 INSTANTIATE_TEST_SUITE_P(Mesh, ElasticOfThree, ::testing::Values(""), [](const auto&) { return std::string("alone"); });
 INSTANTIATE_TEST_SUITE_P(Mesh, ElasticDiloco, ::testing::Values("", "fsdp2"),
                          [](const auto& info) { return info.param.empty() ? std::string("alone") : info.param; });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "distributed/launch/job.h"
 #include "distributed/launch/processes.h"
@@ -9,6 +10,25 @@
 #include "framework/base/units.h"
 
 namespace weft::train {
+namespace {
+
+dist::DilocoStep step_of(const dist::ReplicaState& s, bool on_mesh, std::function<void()> prepare,
+                         std::function<void(int64_t step, int64_t row, int64_t rows)> make) {
+  const auto [trained, others] = dist::trained_and_others(s.cells);
+  return {.prepare = [=, world = s.prepare]() -> dist::World* {
+            if (on_mesh) return &world(1);
+            prepare();
+            return nullptr;
+          },
+          .shards = [shards = s.shards](bool made) { return shards(1, made); },
+          .parameters = trained,
+          .others = others,
+          .record = s.record,
+          .adopt = s.adopt,
+          .make = std::move(make)};
+}
+
+}  // namespace
 
 Flags diloco_flags(TrainOptions& o) {
   return {
@@ -25,7 +45,7 @@ Flags diloco_flags(TrainOptions& o) {
        {1}},
       {"outer_delay",
        &o.outer_delay,
-       "with --diloco, steps that replicas make while an exchange is under way; below --diloco / --outer_fragments",
+       "with --diloco, steps that replicas make while an exchange is under way; below --diloco",
        {0}},
       {"outer_alpha",
        &o.outer_alpha,
@@ -34,6 +54,11 @@ Flags diloco_flags(TrainOptions& o) {
       {"outer_wire", &o.outer_wire,
        "with --diloco, type of outer gradients between replicas: f32, bf16, int8 or int4; the last two with a scale "
        "for each 256 values"},
+      {"outer_rows",
+       &o.outer_rows,
+       "with --diloco, rows of this replica in a step, by its speed: others may have other numbers; 0: --batch_size "
+       "over the number of replicas",
+       {0, 1e9}},
   };
 }
 
@@ -51,6 +76,8 @@ void settle_diloco(Setup& p, const TrainOptions& o) {
   if (o.diloco == 0) return;
   const std::string steps = str_cat(o.diloco), mesh = o.mesh.empty() ? "none" : o.step.mesh.to_string();
   check_flag("mesh", dist::replica_count(o.step.mesh) > 1, mesh, "a dimension replica: --diloco is for replicas");
+  check_flag("checkpoint_every", o.checkpoint_every != "0" || p.replica || p.replay, o.checkpoint_every,
+             "a number above 0 or auto: this process restarts the replicas of --diloco from checkpoints");
   check_flag("diloco", p.replica || p.replay || starts_replicas(o), steps,
              "--restarts above 0 and --ranks processes, REPLICAS or --replay: replicas are jobs of their own");
   check_flag("mesh", !o.step.mesh.find("pp"), mesh, "a mesh without pp: --diloco has no pipelines");
@@ -74,6 +101,27 @@ std::string diloco_text(const Setup& p, const TrainOptions& o, int64_t parameter
   return str_cat("diloco: ", replicas, " replicas make ", o.diloco, " steps by themselves; outer gradients as ",
                  o.outer_wire, " in ", o.outer_fragments, o.outer_fragments == 1 ? " exchange: " : " exchanges: ",
                  bytes_text(p.outer->bytes_per_step(parameters, replicas)), " for each step and replica");
+}
+
+DilocoRun::DilocoRun(const Setup& p, const TrainOptions& o, const dist::ReplicaState& exchanged,
+                     std::function<void()> prepare, std::function<void(int64_t step, int64_t row, int64_t rows)> make,
+                     TrainState& state)
+    : DilocoReplica(*p.outer,
+                    step_of(exchanged, dist::replica_mesh(o.step.mesh).size() > 1, std::move(prepare), std::move(make)),
+                    p.rows),
+      state_(state) {}
+
+void DilocoRun::begin(dist::ReplicaRun* run, std::shared_ptr<const dist::Replay> replay) {
+  DilocoReplica::begin({state_.step, state_.samples, state_.state_view}, run, std::move(replay));
+}
+
+bool DilocoRun::exchange() {
+  const bool begins = between();
+  advance();
+  if (begins || !between()) return false;
+  state_.samples = position().samples;
+  state_.state_view = position().view;
+  return true;
 }
 
 std::string sent_text(const dist::DilocoReplica& diloco) {

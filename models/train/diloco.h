@@ -1,9 +1,13 @@
-// A run with --diloco: its flags and its messages (distributed/diloco).
+// A run with --diloco: its flags, its replica and its messages (distributed/diloco).
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "distributed/diloco/diloco_replica.h"
+#include "distributed/replica/replay.h"
+#include "distributed/replica/replica_run.h"
 #include "framework/cli/cli.h"
 #include "models/train/options.h"
 
@@ -17,6 +21,24 @@ void restart_diloco(TrainOptions& options);
 void settle_diloco(Setup& setup, const TrainOptions& options);
 /// The line before the first step: the bytes by the closed form.
 std::string diloco_text(const Setup& setup, const TrainOptions& options, int64_t parameters);
+
+/// The replica of a trainer with --diloco. Exchanges give the state of the trainer their position in the data.
+class DilocoRun final : public dist::DilocoReplica {
+ public:
+  /// `exchanged` is the state that replicas without --diloco exchange, and `state` the state of the trainer, which
+  /// outlives this. prepare() makes the training step ready. make(step, row, rows) makes one of another replica, for a replay.
+  DilocoRun(const Setup& setup, const TrainOptions& options, const dist::ReplicaState& exchanged,
+            std::function<void()> prepare, std::function<void(int64_t step, int64_t row, int64_t rows)> make,
+            TrainState& state);
+  /// Begins at the position of the state.
+  void begin(dist::ReplicaRun* run, std::shared_ptr<const dist::Replay> replay);
+  /// Makes the next step of the group of replicas. Returns whether it is a committed exchange.
+  bool exchange();
+
+ private:
+  TrainState& state_;
+};
+
 /// The line after the last step: the bytes that this replica has sent. A collective of its processes.
 std::string sent_text(const dist::DilocoReplica& diloco);
 

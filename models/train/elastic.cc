@@ -23,7 +23,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
   TrainOptions copy = o;
   for (const Flag& flag : train_flags(copy))
     for (const char* name : {"mesh", "numerics", "verify_numerics", "async_tp", "wire", "compile"})
-      if (flag.name == name) add("--" + flag.name, flag_text(flag));
+      if (flag.name == name && (flag.name != "mesh" || o.diloco == 0)) add("--" + flag.name, flag_text(flag));
   const std::string path = o.data.empty() || o.data == "synthetic" ? o.data : io::resolve_path(o.data);
   add("the content of --data", data::data_identity(path));
   return facts;
@@ -37,12 +37,14 @@ static int64_t group_step(const Setup& setup, const TrainState& state) {
 dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& o, const TrainState& state,
                                      const std::map<std::string, std::string>& flags, const dist::Job& job) {
   std::string facts;
-  for (const auto& [name, value] : dist::program_facts(run_facts(o, flags))) facts += dist::fact_line(name, value);
+  for (const auto& [name, value] : dist::program_facts(run_facts(o, flags), o.diloco > 0))
+    facts += dist::fact_line(name, value);
   return {.name = setup.replica->name,
           .address = setup.replica->address,
           .token = setup.replica->token,
           .incarnation = setup.replica->incarnation,
           .facts = facts,
+          .own = o.diloco > 0 ? dist::own_values(dist::replica_mesh(o.step.mesh), setup.rows) : "",
           .replicas = dist::replica_count(o.step.mesh),
           .step = group_step(setup, state),
           .state_view = state.state_view,
@@ -53,9 +55,14 @@ dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& o, 
           .timeout = std::chrono::nanoseconds(static_cast<int64_t>(o.step.timeout * 1e9))};
 }
 
-void check_replay(const Setup& setup, const TrainState& state,
-                  const std::vector<std::pair<std::string, std::string>>& facts) {
-  setup.replay->check({group_step(setup, state), state.samples, state.state_view}, setup.outer ? 0 : setup.rows, facts);
+void check_replay(const Setup& setup, const TrainOptions& o, const TrainState& state,
+                  const std::map<std::string, std::string>& flags) {
+  setup.replay->check({group_step(setup, state), state.samples, state.state_view}, setup.outer ? 0 : setup.rows,
+                      run_facts(o, flags));
+  if (setup.outer)
+    dist::DilocoReplica::check_replay(*setup.replay, *setup.outer,
+                                      dist::own_values(dist::replica_mesh(o.step.mesh), setup.rows),
+                                      o.step.verify_numerics);
 }
 
 bool take_folder(CheckpointSaver& saver, const Setup& setup, double seconds) {

@@ -20,9 +20,9 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
 dist::ReplicaOptions replica_options(const Setup& setup, const TrainOptions& options, const TrainState& state,
                                      const std::map<std::string, std::string>& flags, const dist::Job& job);
 
-/// Throws unless the journal setup.replay makes the run again from this state. `facts`: run_facts().
-void check_replay(const Setup& setup, const TrainState& state,
-                  const std::vector<std::pair<std::string, std::string>>& facts);
+/// Throws unless the journal setup.replay makes the run again from this state. `flags`: run_flags().
+void check_replay(const Setup& setup, const TrainOptions& options, const TrainState& state,
+                  const std::map<std::string, std::string>& flags);
 
 /// Takes the lock of the folder of checkpoints for this replica, which another one may have held. Waits up to `seconds`
 /// for it, and then returns false with a warning: a stopped process may hold it. A collective.

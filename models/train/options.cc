@@ -165,14 +165,14 @@ int64_t length_of(const Setup& p, const TrainOptions& o) {
 }
 
 // Refuses a mesh with an unknown dimension, and a batch that does not divide over it, before anything is made.
-void check_batch(const Setup& p, const TrainOptions& o) {
-  const TensorType tokens{.dtype = kInt32, .shape = {o.batch_size / o.microbatches, length_of(p, o)}};
+void check_batch(const Setup& p, const TrainOptions& o, const dist::Mesh& mesh, int64_t rows) {
+  const TensorType tokens{.dtype = kInt32, .shape = {rows / o.microbatches, length_of(p, o)}};
   try {
-    dist::check_arguments(o.step.mesh, o.step.plan, {&tokens, 1});
+    dist::check_arguments(mesh, o.step.plan, {&tokens, 1});
   } catch (const Error& e) {
-    const std::string part = o.microbatches > 1 ? str_cat(" (a microbatch: ", o.batch_size, " of --batch_size / ",
-                                                          o.microbatches, " microbatches)")
-                                                : std::string();
+    const std::string part = o.microbatches > 1
+                                 ? str_cat(" (a microbatch: ", rows, " rows / ", o.microbatches, " microbatches)")
+                                 : std::string();
     usage_error(str_cat(o.plan.empty() ? "--" : str_cat("--plan ", o.plan, ": "), e.what(), part));
   }
 }
@@ -225,7 +225,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
     usage_error(str_cat("--", from, " ", got, " does not work with --device ", o.device,
                         ": meshes run on the CPU; drop one flag"));
   check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps run on a mesh");
-  if (many) check_batch(p, o);
+  if (many) check_batch(p, o, o.step.mesh, o.batch_size);
   settle_async_tp(o);
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
   check_flag("wire", many || !o.given["wire"], in_quotes(o.step.plan.wire), "--mesh");
@@ -258,6 +258,13 @@ void settle_profile(Setup& p, const TrainOptions& o) {
              in_quotes(o.profile_out), "a file in a folder that exists");
 }
 
+// The rows of this replica in a step. settle_mesh() has checked --batch_size.
+int64_t rows_of_replica(const Setup& p, const TrainOptions& o) {
+  if (o.diloco == 0 || o.outer_rows == 0) return dist::rows_of_part(o.batch_size, dist::replica_count(o.step.mesh));
+  if (const dist::Mesh own = dist::replica_mesh(o.step.mesh); own.size() > 1) check_batch(p, o, own, o.outer_rows);
+  return o.outer_rows;
+}
+
 // Settles --replay, the replica of this run, and the rows of a replica.
 void settle_replay(Setup& p, const TrainOptions& o) {
   p.rows = o.batch_size;
@@ -276,14 +283,14 @@ void settle_replay(Setup& p, const TrainOptions& o) {
     check_flag("memory_every", o.memory_every == "0", o.memory_every,
                "no replicas that may die: a replica takes the state from the others; drop the flag");
     check_flag("profile_steps", o.profile_steps.empty(), o.profile_steps, "no replicas that may die: drop the flag");
-    p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
+    p.rows = rows_of_replica(p, o);
     return;
   }
   if (o.replay.empty()) return;
   as_usage_error("--replay: ", [&] { p.replay = std::make_shared<const dist::Replay>(io::resolve_path(o.replay)); });
   check_flag("replay", p.replay->replicas() == replicas, o.replay,
              str_cat("the --mesh of the elastic run, with replica", p.replay->replicas()));
-  p.rows = dist::rows_of_part(o.batch_size, replicas);  // settle_mesh() has checked that they divide
+  p.rows = rows_of_replica(p, o);
 }
 
 // The steps of --checkpoint_every and --memory_every; -1: auto.

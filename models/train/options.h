@@ -64,6 +64,7 @@ struct TrainOptions {
   double outer_lr = 0.7, outer_momentum = 0.9, outer_alpha = 0;
   int64_t outer_fragments = 1, outer_delay = 0;
   std::string outer_wire = "f32";
+  int64_t outer_rows = 0;
   std::string replay;  // journal of the service of replicas; empty: none
   std::string metrics;
   std::string log_dir;

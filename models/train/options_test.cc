@@ -317,9 +317,15 @@ TEST(Options, FlagsOfDiloco) {
              "--mesh: got dp2; need a dimension replica: --diloco is");
   expect_has(refused([](TrainOptions& o) { o.mesh = "replica2,pp2"; }), "need a mesh without pp");
   expect_has(refused([](TrainOptions& o) { o.ranks = "threads"; }), "--diloco: got 10; need --restarts above 0");
+  for (const int restarts : {0, 2})
+    expect_has(refused([&](TrainOptions& o) { o.checkpoint_every = "0", o.restarts = restarts; }),
+               "--checkpoint_every: got 0; need a number above 0 or auto: this process restarts the replicas of --dil");
   expect_has(refused([](TrainOptions& o) { o.steps = 105; }),
              "--diloco: got a run of 105 steps; need a multiple of 10");
   expect_has(refused([](TrainOptions& o) { o.outer_fragments = 3; }), "--diloco: got 3 fragments and 10 steps");
+  EXPECT_EQ(refused([](TrainOptions& o) { o.outer_fragments = 5, o.outer_delay = 9; }), "");
+  expect_has(refused([](TrainOptions& o) { o.outer_fragments = 5, o.outer_delay = 10; }),
+             "--diloco: got a delay of 10 steps; need less than 10");
   expect_has(refused([](TrainOptions& o) { o.outer_wire = "i8"; }), "--outer_wire: got 'i8'; need f32, bf16, int8 or");
 }
 

@@ -12,7 +12,7 @@ std::string flag_lines(TrainOptions o, const std::string& before) {
     const std::string& name = flags[i].name;
     bool chosen_again = false;
     for (const char* own : {"checkpoint_dir", "resume", "replay", "restarts", "memory_every", "memory_dir", "metrics",
-                            "log_dir", "profile_out", "save_plan"})
+                            "log_dir", "profile_out", "save_plan", "outer_rows"})
       chosen_again |= name == own;
     const std::string text = flag_text(flags[i]);
     if (!chosen_again && !same_value(flags[i], plain[i]) && text.find('\n') == text.npos)

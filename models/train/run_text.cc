@@ -28,7 +28,8 @@ std::map<std::string, std::string> run_flags(const TrainOptions& o, const Setup&
                                          {"seed", str_cat(o.seed)}};
   TrainOptions copy = o;
   if (setup.outer)
-    for (const Flag& flag : diloco_flags(copy)) run.emplace(flag.name, flag_text(flag));
+    for (const Flag& flag : diloco_flags(copy))
+      if (flag.name != "outer_rows") run.emplace(flag.name, flag_text(flag));  // of this replica alone
   if (!o.tokenizer.empty()) {
     run.emplace("tokenizer", o.tokenizer);
     run.emplace("tokenizer_name", tokenizer);

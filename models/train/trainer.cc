@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -17,7 +16,6 @@
 #include "distributed/replica/replica_run.h"
 #include "framework/base/switches.h"
 #include "framework/base/tracer.h"
-#include "framework/dispatch/commit_always.h"
 #include "framework/dispatch/device/host_read.h"
 #include "framework/dispatch/rank/first_process.h"
 #include "framework/dispatch/rank/flight.h"
@@ -47,19 +45,11 @@
 #include "models/train/sizes.h"
 #include "models/train/state_check.h"
 #include "models/train/step_files.h"
-#include "ops/composite/composite.h"
+#include "models/train/train_step.h"
 #include "ops/core/core.h"
 
 namespace weft::train {
 namespace {
-
-constexpr double kClip = 1.0;
-
-struct StepOut {
-  Tensor loss, grad_norm, ok, aux, expert_counts, dropped;
-};
-
-using StepFn = std::function<StepOut(Tensor, Tensor)>;
 
 // On a GPU the host queues step t + 1 while step t runs, then reads the results of step t.
 constexpr size_t kLookahead = 1;
@@ -104,7 +94,10 @@ class Trainer {
       healthy_ = Buffer(ones({}, {.dtype = kBool}).to(setup_.device), "healthy");
     }
     parameters_ = optimizer_->parameters(true);
-    if (setup_.outer) diloco_.emplace(*setup_.outer, diloco_step(), setup_.rows);
+    if (setup_.outer)
+      diloco_.emplace(
+          setup_, options_, exchanged(), [this] { (void)prepared(1); },
+          [this](int64_t step, int64_t row, int64_t rows) { make_step(step, row, rows); }, state_);
     building.reset();
   }
 
@@ -121,14 +114,13 @@ class Trainer {
 
   int run() {
     restore();
-    if (setup_.replay) check_replay(setup_, state_, run_facts(options_, flags()));
+    if (setup_.replay) check_replay(setup_, options_, state_, flags());
     check_flag("profile_steps", setup_.profile_first == 0 || setup_.profile_first > state_.step, options_.profile_steps,
                str_cat("steps from ", state_.step + 1, " on: the run resumes there"));
     if (setup_.replica)
       elastic_.emplace(replica_options(setup_, options_, state_, flags(), job_),
                        diloco_ ? dist::DilocoReplica::made_before(*setup_.outer) : nullptr);
-    if (diloco_)
-      diloco_->begin({state_.step, state_.samples, state_.state_view}, elastic_ ? &*elastic_ : nullptr, setup_.replay);
+    if (diloco_) diloco_->begin(elastic_ ? &*elastic_ : nullptr, setup_.replay);
     std::optional<LongStage> tracing(std::in_place, "tracing the model");
     StepFiles files(options_, setup_, model_->flops_per_token(options_.seq_len));
     tracing.reset();
@@ -258,7 +250,8 @@ class Trainer {
         continue;
       }
       if (diloco_ && !diloco_->ready()) {
-        if (exchange()) {
+        if (diloco_->exchange()) {
+          if (elastic_) stops_ = elastic_->stops(), code_ = elastic_->code();
           saves |= elastic_ && (stops_ || queued == options_.steps) && setup_.checkpoint_every != 0;
           evaluate_and_save();
         }
@@ -286,7 +279,7 @@ class Trainer {
         const flight::HostPhase phase(flight::Phase::kLoader);
         if (diloco_) loader_->seek(diloco_->row());
         // A replica has the rows of all: each may compute with whole arguments, such as a count of targets.
-        f.batch = loader_->next(f.part.live * setup_.rows);
+        f.batch = loader_->next(diloco_ ? diloco_->rows() : f.part.live * setup_.rows);
       }
       f.samples = diloco_ ? diloco_->position().samples : loader_->position();
       optimizer_->set_lr(f.lr);
@@ -445,36 +438,12 @@ class Trainer {
             .adopt = [this](const std::string& record) { state_.set_position(state_of(record)); }};
   }
 
-  // The step of one replica that exchanges outer gradients.
-  dist::DilocoStep diloco_step() {
-    const auto [trained, others] = dist::trained_and_others(all_cells());
-    return {.prepare = [this]() -> dist::World* {
-              Compiled<StepFn>& step = prepared(1);
-              return dist::replica_mesh(options_.step.mesh).size() > 1 ? &step.world() : nullptr;
-            },
-            .shards = [this](bool made) { return dist::shards_of(step_of(1), made); },
-            .parameters = trained,
-            .others = others,
-            .record = [this] { return record_of(checkpoint().state); },
-            .adopt = [this](const std::string& record) { state_.set_position(state_of(record)); },
-            .make =
-                [this](int64_t step, int64_t row) {
-                  loader_->seek(row);
-                  const data::Batch batch = loader_->next(setup_.rows);
-                  optimizer_->set_lr(lr_at(step));
-                  (void)step_of(1)(to_tensor(batch.tokens, batch.rows), to_tensor(batch.targets, batch.rows));
-                }};
-  }
-
-  // Makes the next step of the group of replicas. Whether it is a committed exchange.
-  bool exchange() {
-    const bool begins = diloco_->between();
-    diloco_->advance();
-    if (begins || !diloco_->between()) return false;
-    if (elastic_) stops_ = elastic_->stops(), code_ = elastic_->code();
-    state_.samples = diloco_->position().samples;
-    state_.state_view = diloco_->position().view;
-    return true;
+  // A training step of another replica with --diloco, for a replay.
+  void make_step(int64_t step, int64_t row, int64_t rows) {
+    loader_->seek(row);
+    const data::Batch batch = loader_->next(rows);
+    optimizer_->set_lr(lr_at(step));
+    (void)step_of(1)(to_tensor(batch.tokens, batch.rows), to_tensor(batch.targets, batch.rows));
   }
 
   static void prepare(Compiled<StepFn>& step, const Tensor& tokens, const Tensor& targets) {
@@ -489,8 +458,10 @@ class Trainer {
     CompileOptions options = options_.step;
     if (has_views())
       options.mesh = diloco_ ? dist::replica_mesh(options.mesh) : dist::with_replicas(options.mesh, live);
-    return steps_.emplace(live, dist::compile(StepFn([this](Tensor x, Tensor y) { return train_step(x, y); }), options))
-        .first->second;
+    const StepParts parts{*model_,  *optimizer_, scaler_ ? &*scaler_ : nullptr,
+                          healthy_, parameters_, options_.microbatches};
+    const StepFn fn = [parts](const Tensor& x, const Tensor& y) { return train_step(parts, x, y); };
+    return steps_.emplace(live, dist::compile(fn, options)).first->second;
   }
 
   double lr_at(int64_t step) const {
@@ -499,37 +470,6 @@ class Trainer {
 
   Tensor to_tensor(const std::vector<int32_t>& ids, int64_t rows) const {
     return Tensor::from_vector<int32_t>(ids, {rows, options_.seq_len}).to(setup_.device);
-  }
-
-  // Forward, backward and optimiser, captured as one graph over all microbatches.
-  StepOut train_step(const Tensor& tokens, const Tensor& targets) {
-    const int64_t parts = options_.microbatches;
-    const nn::BatchShare share = nn::BatchShare::of(parts, targets);
-    auto [sum, grads] = accumulate(parts, std::pair{tokens, targets}, [&](const Tensor& x, const Tensor& y) {
-      NameScope scope("model");
-      nn::LossOut out = model_->loss(x, y, share);
-      Gradients g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
-      for (Tensor* t : {&out.loss, &out.ce, &out.aux, &out.dropped}) *t = t->detach();
-      return std::pair{std::move(out), std::move(g)};
-    });
-    NoGrad guard;
-    NameScope scope("update");
-    if (scaler_) grads = scaler_->unscale(grads);
-    auto mean = [&](const Tensor& t) { return parts > 1 ? t * share.rows : t; };
-    auto [clipped, norm] = optim::clip_grad_norm(grads, kClip);
-    StepOut out{sum.ce, norm, {}, sum.aux, sum.expert_counts, mean(sum.dropped)};
-    out.ok = logical_and(isfinite(out.loss), isfinite(norm));
-    if (scaler_) scaler_->update(out.ok);
-    Tensor commits = out.ok;
-    if (healthy_.defined()) {
-      commits = logical_and(healthy_.value(), out.ok);
-      CommitAlways always;
-      healthy_.set(commits);
-    }
-    commit_if(commits);
-    optimizer_->step(clipped);
-    model_->update_balance(sum.expert_counts);
-    return out;
   }
 
   // On the mesh of one replica if replicas come and go: all make it, with equal bits.
@@ -613,7 +553,7 @@ class Trainer {
   std::optional<data::ShuffledLoader> loader_;
   std::optional<optim::AdamW> optimizer_;
   std::optional<dist::ReplicaRun> elastic_;    // this run is a replica of a group
-  std::optional<dist::DilocoReplica> diloco_;  // replicas exchange outer gradients
+  std::optional<DilocoRun> diloco_;            // replicas exchange outer gradients
   std::map<int64_t, Compiled<StepFn>> steps_;  // key: live replicas
   std::optional<Evaluation> evaluation_;
   std::vector<Parameter> parameters_;

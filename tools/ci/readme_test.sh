@@ -33,8 +33,7 @@ printed=$(cat plan.txt by_hand.txt | rows)
 while read -r row; do
   grep -qF -- "$row" <<<"$printed" || fail "docs/mesh.md: the programs do not print '$row'"
 done <<<"$shown"
-# Without the line, which each change of the trainer moves.
-places() { grep -oE '[a-z_]+ at [a-z_]+\.cc:[0-9]+:' | sed -E 's/trainer.cc:[0-9]+/trainer.cc/' | sort -u; }
+places() { grep -oE '[a-z_]+ at [a-z_]+\.cc:[0-9]+:' | sort -u; }
 placed=$(places <docs/mesh.md)
 [[ $(wc -l <<<"$placed") -ge 3 ]] || fail "docs/mesh.md shows too few reasons of collectives: $placed"
 while read -r place; do

@@ -107,7 +107,7 @@ class GroupTransition {
   std::string refusal_of(const ReplicaStatus& status) const {
     if (!is_name(status.name, status.incarnation) || status.step < 0 || status.step >= kMostSteps ||
         status.state_view < 0 || status.state_view >= kMostSteps || status.note < 0 || status.note > kMostNote ||
-        status.facts.size() > kReplicaFactsBytes || !is_possible(status))
+        status.facts.size() > kReplicaFactsBytes || status.own.size() > kReplicaOwnBytes || !is_possible(status))
       return str_cat("the service of replicas got a damaged status of ", name_of(status),
                      "; need equal versions of Weft");
     if (ended_of(status.name) == status.incarnation)
@@ -251,9 +251,12 @@ class GroupTransition {
     next.facts = s_.view.number == 0 ? first[0]->status.facts : s_.view.facts;
     Records records = first;
     records.insert(records.end(), then.begin(), then.end());
-    for (const ReplicaRecord* r : records)
-      if (static_cast<int64_t>(next.members.size()) < s_.config.replicas)
-        next.members.push_back({r->status.name, r->incarnation, !has_state(r->status)});
+    for (const ReplicaRecord* r : records) {
+      if (static_cast<int64_t>(next.members.size()) == s_.config.replicas) break;
+      const ViewMember* before = find(s_.view, r->status.name, r->incarnation);
+      next.members.push_back(
+          {r->status.name, r->incarnation, !has_state(r->status), before ? before->own : r->status.own});
+    }
     if (const std::string problem = problem_of(s_.view, next); !problem.empty())
       return refuse(records, str_cat("the service of replicas cannot make the next view, because ", problem));
     commit(s_, next);

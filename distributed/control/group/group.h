@@ -76,6 +76,7 @@ struct ReplicaStatus {
   int64_t note = 0;        // the note of this step, if it has its sums, or of the step before
   std::string facts = {};  // ReplicaView::facts; empty unless it joins
   int64_t replicas = 0;    // the replicas of its mesh, if it joins; 0: not compared with GroupConfig::replicas
+  std::string own = {};    // ViewMember::own; empty unless it joins
 
   bool operator==(const ReplicaStatus&) const = default;
 };

@@ -25,11 +25,14 @@ MemberState member_of(const GroupClientOptions& o) {
              kReplicaNameBytes, " bytes");
   WEFT_CHECK(o.facts.size() <= kReplicaFactsBytes, "replica '", name, "': got facts of ", o.facts.size(),
              " bytes; need at most ", kReplicaFactsBytes);
+  WEFT_CHECK(o.own.size() <= kReplicaOwnBytes, "replica '", name, "': got own values of ", o.own.size(),
+             " bytes; need at most ", kReplicaOwnBytes);
   WEFT_CHECK(o.step >= 0 && o.state_view >= 0, "replica '", name, "': got step ", o.step, " of view ", o.state_view,
              "; need 0 or more");
   return {.name = o.name,
           .incarnation = o.incarnation > 0 ? o.incarnation : new_incarnation(),
           .facts = o.facts,
+          .own = o.own,
           .replicas = o.replicas,
           .step = o.step,
           .state_view = o.state_view};

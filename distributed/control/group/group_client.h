@@ -23,6 +23,7 @@ struct GroupClientOptions {
   std::string name;                               // name of the replica
   int64_t incarnation = 0;                        // 0: from the clock of this host
   std::string facts = {};                         // values that are equal in all replicas: a line "name value" for each
+  std::string own = {};                           // ViewMember::own
   int64_t replicas = 0;                           // the mesh's number; 0: not compared with the service's
   int64_t step = 0;                               // the first step that the state has not committed
   int64_t state_view = 0;                         // the view of the state, from its checkpoint; 0: the state is new

@@ -42,7 +42,9 @@ class GroupLogic final : public ServiceLogic {
   std::string title() const override { return title_of(state); }
   void restart(int64_t now_ms) override { control::restart(state, now_ms); }
   size_t connections() const override { return 4 * static_cast<size_t>(state.config.replicas); }
-  size_t message_bytes() const override { return kCardBytes + kReplicaNameBytes + kReplicaFactsBytes + 4096; }
+  size_t message_bytes() const override {
+    return kCardBytes + kReplicaNameBytes + kReplicaFactsBytes + kReplicaOwnBytes + 4096;
+  }
 
   GroupState state;
   int64_t messages = 0, deaths = 0;

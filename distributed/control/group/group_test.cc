@@ -177,6 +177,26 @@ TEST(Group, JoinersFollowTheMembersAndHeal) {
   EXPECT_EQ(g.send("d", Stand::kJoins).view.number, 2);  // a process that does not know the view
 }
 
+TEST(Group, ViewsHaveTheOwnValuesOfMembers) {
+  Group g({.replicas = 3});
+  g.join("a", {.own = "mesh tp2\nrows 4\n"});
+  g.join("b", {.own = "mesh tp2\nrows 2\n"});
+  g.pass(6000, {"a", "b"});
+  EXPECT_EQ(g.text(), "1 from 0: a b");
+  EXPECT_TRUE(has_equal_meshes(g.state.view));
+  g.join("c", {.own = "rows 12\nmesh dp2"});
+  for (const char* name : {"a", "b"}) g.report(name, 5, false);
+  EXPECT_EQ(g.text(), "2 from 5: a b c+");
+  EXPECT_FALSE(has_equal_meshes(g.state.view));
+  const ReplicaView read = view_of(record_of(g.state.view), {});
+  EXPECT_EQ(read, g.state.view);
+  EXPECT_EQ(own_value(read.members[1], "rows"), "2");
+  EXPECT_EQ(own_value(read.members[2], "rows"), "12");
+  EXPECT_EQ(own_value(read.members[2], "mesh"), "dp2");
+  EXPECT_EQ(own_value(read.members[2], "ro"), "");
+  EXPECT_NE(g.join("d", {.own = std::string(401, 'x')}).refused, "");
+}
+
 TEST(Group, TheLatestStateBeginsIfNoMemberHasOne) {
   Group g = three();
   g.pass(2100);  // all are silent

@@ -164,7 +164,8 @@ ReplicaStatus status_of(const MemberState& m) {
   using Stand = ReplicaStatus::Stand;
   ReplicaStatus s{.name = m.name, .incarnation = m.incarnation, .view = m.view.number};
   if (m.stage == MemberStage::kEnded) s.stand = Stand::kLeaves;
-  if (m.stage == MemberStage::kJoining) s.stand = Stand::kJoins, s.facts = m.facts, s.replicas = m.replicas;
+  if (m.stage == MemberStage::kJoining)
+    s.stand = Stand::kJoins, s.facts = m.facts, s.replicas = m.replicas, s.own = m.own;
   if (m.stage == MemberStage::kReported) s.stand = Stand::kReports;
   if (s.stand == Stand::kWorks || s.stand == Stand::kLeaves) return s;
   s.state_view = m.state_view;

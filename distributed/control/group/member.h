@@ -30,6 +30,7 @@ struct MemberState {
   std::string name;
   int64_t incarnation = 1;  // rises with each start of the replica; before `accepted`, a later one may replace it
   std::string facts;
+  std::string own = {};    // ViewMember::own
   int64_t replicas = 0;    // its mesh's number; 0: not compared with the service's
   int64_t step = 0;        // the first step that is not committed; at first the step of the checkpoint
   int64_t state_view = 0;  // the view of the state, which a checkpoint stores; 0: the state is new

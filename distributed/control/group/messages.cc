@@ -15,6 +15,7 @@ ReplicaReport message_of(const ReplicaStatus& s) {
   m.set_facts(s.facts);
   m.set_note(s.note);
   m.set_replicas(s.replicas);
+  m.set_own(s.own);
   return m;
 }
 
@@ -31,7 +32,8 @@ ReplicaStatus status_of(const ReplicaReport& m) {
           .finished = m.finished(),
           .note = m.note(),
           .facts = m.facts(),
-          .replicas = m.replicas()};
+          .replicas = m.replicas(),
+          .own = m.own()};
 }
 
 GroupReply message_of(const GroupStatus& g) {

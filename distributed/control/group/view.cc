@@ -22,6 +22,8 @@ std::string problem_of_members(const ReplicaView& before, const ReplicaView& vie
       return str_cat("a member's name of ", m.name.size(), " bytes; need 1 to ", kReplicaNameBytes);
     if (m.incarnation < 1 || m.incarnation > kMostIncarnation)
       return str_cat(name, " with incarnation ", m.incarnation, "; need 1 to ", kMostIncarnation);
+    if (m.own.size() > kReplicaOwnBytes)
+      return str_cat(name, " with own values of ", m.own.size(), " bytes; need at most ", kReplicaOwnBytes);
     if (m.heals && view.ended)
       return str_cat(name, ", which heals after the end of the run; need only finished members");
     if (!names.insert(m.name).second) return str_cat(name, " twice; need each once");
@@ -58,6 +60,20 @@ std::string problem_of(const ReplicaView& before, const ReplicaView& view) {
   if (view.note < 0 || view.note > kMostNote) return str_cat(place, "note ", view.note, "; need 0 to ", kMostNote);
   const std::string members = problem_of_members(before, view);
   return members.empty() ? "" : place + members;
+}
+
+std::string own_value(const ViewMember& member, const std::string& name) {
+  const std::string all = "\n" + member.own, start = "\n" + name + " ";
+  const size_t at = all.find(start);
+  if (at == all.npos) return "";
+  const size_t begin = at + start.size();
+  return all.substr(begin, all.find('\n', begin) - begin);
+}
+
+bool has_equal_meshes(const ReplicaView& view) {
+  return std::ranges::all_of(view.members, [&](const ViewMember& m) {
+    return own_value(m, kMeshValue) == own_value(view.members[0], kMeshValue);
+  });
 }
 
 std::string record_of(const ReplicaView& view) { return io::write_json(io::json_of(view)); }

@@ -14,6 +14,7 @@ struct ViewMember {
   std::string name;         // name of the replica
   int64_t incarnation = 0;  // rises with each start of the replica; 1 or more
   bool heals = false;       // it takes the state at the view's start from the others before its first sum
+  std::string own = {};     // values of this replica alone: a line "name value" for each
 
   bool operator==(const ViewMember&) const = default;
 };
@@ -33,6 +34,7 @@ struct ReplicaView {
 template <class V>
 void fields(V& v, ViewMember& m) {
   v("name", m.name), v("incarnation", m.incarnation), v("heals", m.heals, {.in = io::In::kIfSet});
+  v("own", m.own, {.in = io::In::kIfSet});
 }
 template <class V>
 void fields(V& v, ReplicaView& view) {
@@ -43,10 +45,16 @@ void fields(V& v, ReplicaView& view) {
 
 /// Limits of numbers, lists and texts of a view. kMostSteps steps of kReplicas members have fewer than 2^63 parts.
 inline constexpr int64_t kMostSteps = int64_t{1} << 50, kMostIncarnation = int64_t{1} << 62, kMostNote = 0x7fffffff;
-inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000;
+inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFactsBytes = 4000, kReplicaOwnBytes = 400;
 
 /// The member that is this process; null if the view has none.
 const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t incarnation);
+/// The value of the line `name` of a member's own values; "": it has no such line.
+std::string own_value(const ViewMember& member, const std::string& name);
+/// The name of the value that is the mesh of one replica.
+inline constexpr const char* kMeshValue = "mesh";
+/// Whether all members have one mesh. Then equal ranks of them exchange, and else their leaders.
+bool has_equal_meshes(const ReplicaView& view);
 /// Returns why `view` cannot follow `before`, as "view 5 has start ...; need ...", or "". If `before` has no number,
 /// any number follows.
 std::string problem_of(const ReplicaView& before, const ReplicaView& view);
