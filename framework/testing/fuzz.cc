@@ -154,7 +154,9 @@ Outcome read_one(const FuzzTarget& target, const std::string& input) {
 }
 
 /// The time limit for reading `bytes` bytes.
-double seconds_allowed(size_t bytes) { return kSlower * (0.05 + 1e-6 * static_cast<double>(bytes)); }
+double seconds_allowed(const FuzzTarget& target, size_t bytes) {
+  return kSlower * (target.seconds + 1e-6 * static_cast<double>(bytes));
+}
 
 std::string input_of(const FuzzTarget& target, int64_t i) {
   FuzzRandom random(g_seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(i));
@@ -185,9 +187,10 @@ void fuzz(const FuzzTarget& target) {
     g_current = i;
     const std::string input = input_of(target, i);
     Outcome o = read_one(target, input);
-    if (o.seconds > seconds_allowed(input.size())) {  // once more: the first time may include work that is done once
+    if (o.seconds >
+        seconds_allowed(target, input.size())) {  // once more: the first time may include work that is done once
       o = read_one(target, input);
-      EXPECT_LE(o.seconds, seconds_allowed(input.size())) << "too slow for " << input.size() << " bytes";
+      EXPECT_LE(o.seconds, seconds_allowed(target, input.size())) << "too slow for " << input.size() << " bytes";
     }
     longest = std::max(longest, o.seconds);
     ++(o.valid ? valid : refused);

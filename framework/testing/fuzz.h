@@ -26,6 +26,8 @@ struct FuzzTarget {
   std::string names;
   /// Number of inputs without --inputs.
   int64_t inputs = 20000;
+  /// The time limit for reading an input, beside a microsecond for each byte.
+  double seconds = 0.05;
 };
 
 /// Reads the seeds, which must be valid, and then the damaged inputs. Stops at the first failure and names its input.

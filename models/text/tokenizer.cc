@@ -6,6 +6,8 @@
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/gguf.h"
+#include "framework/io/json.h"
+#include "models/text/formats/json_names.h"
 #include "models/text/formats/parts.h"
 
 namespace weft::text {
@@ -159,24 +161,72 @@ bool FileTokenizer::is_special(int32_t id) const {
   return id >= 0 && id < parts_->vocab && parts_->special[static_cast<size_t>(id)];
 }
 
+namespace {
+
+std::string quoted(const std::string& text) { return io::Json(text).dump(); }
+
+/// Ids with their tokens.
+std::string listed(const Parts& p, std::span<const int32_t> ids) {
+  constexpr size_t kMost = 24;
+  std::string out;
+  for (int32_t id : ids.first(std::min(ids.size(), kMost)))
+    out += str_cat(out.empty() ? "" : ", ", id, " ", quoted(p.names[static_cast<size_t>(id)]));
+  if (ids.size() > kMost) out += str_cat(", and ", ids.size() - kMost, " more");
+  return ids.empty() ? "nothing" : out;
+}
+
+/// What is merged, and what becomes of the rest.
+std::string model_of(const Parts& p) {
+  const std::string lost = p.d.unk < 0 ? "disappear" : "become " + quoted(p.names[static_cast<size_t>(p.d.unk)]);
+  const int missing = p.bpe.missing_bytes();
+  if (p.d.byte_level)
+    return missing == 0 ? "bytes" : str_cat("bytes; ", missing, " of 256 have no token and disappear");
+  if (!p.d.byte_fallback) return "characters; those without a token " + lost;
+  const std::string bytes = "characters; those without a token are bytes";
+  return missing == 0 ? bytes
+                      : str_cat(bytes, "; if one of the ", missing, " bytes without a token is in them, they ", lost);
+}
+
+/// A step of the pre-tokenizer; nothing if it only turns characters into bytes.
+std::string step_of(const CompiledStep& c) {
+  using Kind = SplitStep::Kind;
+  const SplitStep& s = c.step;
+  if (c.regex)
+    return str_cat(c.known ? str_cat("pattern ", c.known->name, c.known->scan ? ", scanned" : "") : "pattern, by PCRE2",
+                   ": ", c.regex->pattern());
+  if (s.kind == Kind::kDigits) return s.behavior == Behavior::kContiguous ? "runs of digits" : "digits, one by one";
+  if (s.kind == Kind::kLiteral) return "text " + quoted(s.pattern);
+  if (s.kind != Kind::kMetaspace) return {};
+  return str_cat("spaces, written ", quoted(s.pattern), s.split ? "" : ", without a split",
+                 "; one is put before a text: ", kPrepends[static_cast<int>(s.prepend)]);
+}
+
+}  // namespace
+
 std::string FileTokenizer::describe() const {
   const Parts& p = *parts_;
   constexpr const char* kCuts[] = {"nowhere", "at line ends", "before spaces", "before spaces"};
-  std::string out = str_cat("name ", name(), "\nids ", p.vocab, "\nadded tokens ", p.d.added.size(), ", special ",
-                            std::count(p.special.begin(), p.special.end(), true), "\nend of text ",
-                            p.d.end_of_text < 0 ? "none" : p.names[static_cast<size_t>(p.d.end_of_text)],
-                            "\nlarge texts are cut ", kCuts[static_cast<int>(p.cut)], "\nbytes without a token ",
-                            p.d.byte_level || p.d.byte_fallback ? p.bpe.missing_bytes() : 256, "\n");
-  for (const std::vector<int32_t>* side : {&p.d.before, &p.d.after}) {
-    out += side == &p.d.before ? "before a text" : "after a text";
-    for (int32_t id : *side) out += " " + p.names[static_cast<size_t>(id)];
-    out += side->empty() ? " nothing\n" : "\n";
+  std::vector<int32_t> special, other, end;
+  for (const AddedToken& t : p.d.added) (t.special ? special : other).push_back(t.id);
+  if (p.d.end_of_text >= 0) end.push_back(p.d.end_of_text);
+  const auto counted = [&](std::span<const int32_t> some) {
+    return some.empty() ? std::string("0") : str_cat(some.size(), ": ", listed(p, some));
+  };
+  std::string out = str_cat("ids ", p.vocab, "\nmerges of ", model_of(p), "\nspecial tokens ", counted(special),
+                            "\nother added tokens ", counted(other), "\nend of text ", listed(p, end),
+                            "\nbefore a text ", listed(p, p.d.before), "\nafter a text ", listed(p, p.d.after), "\n");
+  for (const NormalStep& n : p.d.normal) {
+    out += str_cat("normalised by ", kNormalTypes[static_cast<int>(n.kind)]);
+    if (n.kind == NormalStep::Kind::kReplace) out += " of " + quoted(n.from);
+    if (!n.to.empty()) out += str_cat(n.from.empty() ? " " : " by ", quoted(n.to));
+    out += "\n";
   }
-  for (const CompiledStep& c : p.steps)
-    if (c.regex)
-      out += str_cat("pattern ", c.known ? c.known->name : "by PCRE2", c.known && c.known->scan ? ", scanned" : "",
-                     ": ", c.regex->pattern(), "\n");
-  return out;
+  for (const CompiledStep& c : p.steps) {
+    if (c.step.kind == SplitStep::Kind::kByteLevel && c.step.prefix_space) out += "a space is put before a text\n";
+    if (const std::string step = step_of(c); !step.empty()) out += str_cat("split by ", step, "\n");
+  }
+  return str_cat(out, "large texts are cut ", kCuts[static_cast<int>(p.cut)], "\nprepared texts are named ", name(),
+                 "\n");
 }
 
 std::shared_ptr<const data::Tokenizer> open_or_bytes(const std::string& path, const std::string& pre) {

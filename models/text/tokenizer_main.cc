@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
+#include "models/text/settings.h"
 #include "models/text/tokenizer.h"
 
 namespace weft::text {
@@ -52,7 +53,12 @@ int run(int argc, char** argv) {
         check_flag("tokenizer", static_cast<bool>(tokenizer), "nothing", "a file");
         const auto t = FileTokenizer::open(tokenizer.path, pre);
         if (args[0] == "info") {
-          write_output(t->describe());
+          const Settings settings = read_settings(tokenizer.path);
+          std::string out = t->describe();
+          for (const auto& [role, token] : settings.tokens)
+            if (!token.empty()) out += str_cat(role, " ", token, "\n");
+          const size_t bytes = settings.chat_template.size();
+          write_output(str_cat(out, "chat template ", bytes == 0 ? "none" : str_cat(bytes, " bytes"), "\n"));
           return 0;
         }
         const std::string input = text ? io::read_file(text.path) : standard_input();

@@ -116,6 +116,9 @@ TEST(TokenizerJson, Metaspace) {
   j["model"]["vocab"] = {{"\u2581", 0}, {"a", 1}, {"\u2581a", 2}, {"a\u2581", 3}};
   j["model"]["merges"] = {"\u2581 a", "a \u2581"};
   const FileTokenizer t = tokenizer_of(j);
+  EXPECT_NE(t.describe().find("split by spaces, written \"\u2581\"; one is put before a text: first\n"),
+            std::string::npos)
+      << t.describe();
   const std::vector<Segment> after = {{"a<end>a a", true}};
   EXPECT_EQ(t.encode(after, false), (Ids{2, 13, 1, 2}));
   EXPECT_EQ(t.encode("a a"), (Ids{2, 2}));
@@ -152,6 +155,19 @@ TEST(TokenizerJson, ByteLevelKeepsBytesThatAreNoCharacter) {
   j["model"]["vocab"]["<0xC4>"] = 14;
   j["decoder"] = Json::parse(R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "ByteLevel"}]})");
   EXPECT_EQ(tokenizer_of(j).decode(Ids{4, 14}), " \xC4");
+}
+
+TEST(TokenizerJson, Described) {
+  Json j = small();
+  j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", "y"}};
+  j["pre_tokenizer"] = {{"type", "Sequence"},
+                        {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, j["pre_tokenizer"]}}};
+  j["added_tokens"].push_back({{"id", 14}, {"content", "\n\n"}, {"special", false}});
+  const std::string text = tokenizer_of(j).describe();
+  EXPECT_EQ(text.substr(0, text.find("large")),
+            "ids 15\nmerges of bytes; 250 of 256 have no token and disappear\nspecial tokens 1: 13 \"<end>\"\n"
+            "other added tokens 1: 14 \"\\n\\n\"\nend of text nothing\nbefore a text nothing\nafter a text nothing\n"
+            "normalised by Replace of \"x\" by \"y\"\nsplit by digits, one by one\n");
 }
 
 TEST(TokenizerJson, Refused) {

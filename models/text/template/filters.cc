@@ -223,6 +223,7 @@ Value to_integer(In& in, const Value& v, const Arguments& a) {
   if (const MarkedText* t = as_text(v)) {
     in.heap.charge_characters(*t);
     if (parse(t->bytes(), room)) return room;
+    in.heap.charge_characters(*t);
     if (!parse(t->bytes(), d)) return fallback;
   } else if (as<double>(v)) {
     d = *as<double>(v);

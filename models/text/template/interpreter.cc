@@ -337,7 +337,7 @@ Value Interpreter::binary(char op, const Value& a, const Value& b) {
       if (part->html() == joined.html())
         joined.append(*part);
       else
-        heap.charge_characters(*part), joined.append(as_html(*part));
+        heap.charge_written(*part), joined.append(as_html(*part));
     }
     return heap.text(std::move(joined));
   }

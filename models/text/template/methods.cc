@@ -28,9 +28,11 @@ Value strip(In& in, const Value& self, const Arguments& a) {
   const std::string_view s = t.bytes();
   const std::string* set = is_undefined(p[0]) || is_none(p[0]) ? nullptr : &in.text(p[0], "strip").bytes();
   in.heap.charge_characters(t);
-  if (set) in.heap.charge(static_cast<int64_t>(s.size() / 256 * (set->size() / 16)));
+  size_t compared = 0;
   const auto goes = [&](std::string_view c) {
     if (!set) return is_space(io::first_character(c).code);
+    in.heap.charge(static_cast<int64_t>((compared += set->size()) / 16));
+    compared %= 16;
     for (size_t i = 0; i < set->size();) {
       const size_t n = io::first_character(std::string_view(*set).substr(i)).size;
       if (std::string_view(*set).substr(i, n) == c) return true;
@@ -88,7 +90,7 @@ Value split(In& in, const Value& self, const Arguments& a) {
   if (separator.empty()) in.heap.fail("split: the separator is empty; need a text");
   std::vector<size_t> cuts;
   if (kFromRight) {
-    in.heap.charge(static_cast<int64_t>(s.size() / 256 * (separator.size() / 16 + 1)));  // rfind may compare all
+    in.heap.charge(static_cast<int64_t>(s.size() / 32 * (separator.size() / 16 + 1)));  // rfind may compare all
     for (size_t end = s.size(); most < 0 || static_cast<int64_t>(cuts.size()) < most;) {
       if (end < separator.size()) break;
       const size_t at = s.rfind(separator, end - separator.size());
@@ -154,7 +156,7 @@ Value replace(In& in, const Value& self, const Arguments& a) {
   for (int64_t done = 0; most < 0 || done < most; ++done) {
     const size_t at = find_text(s, old.bytes(), from);
     if (at == s.npos) break;
-    if (done % 32 == 0) in.heap.charge(1);
+    if (done % 4 == 0) in.heap.charge(1);
     out.append(t, begin, at);
     out.append(with);
     begin = at + old.size();
@@ -173,7 +175,7 @@ template <class Change>
 Value with_case(In& in, const Value& self, const Arguments& a, const Change& change) {
   in.bind("upper", a, {});
   const MarkedText& t = *as_text(self);
-  in.heap.charge_characters(t);
+  in.heap.charge_written(t);
   const std::string_view s = t.bytes();
   MarkedText out;
   std::string changed;
@@ -211,7 +213,7 @@ Value capitalize(In& in, const Value& self, const Arguments& a) {
 // str.format with {}, {0} and {name}.
 Value format(In& in, const Value& self, const Arguments& a) {
   const MarkedText& t = *as_text(self);
-  in.heap.charge_characters(t);
+  in.heap.charge_written(t);
   const std::string& s = t.bytes();
   const size_t positional = a.positional();
   MarkedText out;
@@ -257,7 +259,7 @@ Value count(In& in, const Value& self, const Arguments& a) {
   in.heap.charge(static_cast<int64_t>(s.size()) / 256);
   int64_t n = 0;
   for (size_t at = 0; (at = find_text(s, what, at)) != s.npos; at += what.size())
-    if (n++ % 32 == 0) in.heap.charge(1);
+    if (n++ % 8 == 0) in.heap.charge(1);
   return n;
 }
 
@@ -492,7 +494,7 @@ Value Interpreter::function(const std::string& name, const Arguments& a) {
 }
 
 Value Interpreter::percent(const MarkedText& format, const std::vector<Value>& values) {
-  heap.charge_characters(format);
+  heap.charge_written(format);
   const std::string& s = format.bytes();
   MarkedText out;
   size_t next = 0;

@@ -189,6 +189,7 @@ TEST(ChatTemplate, HostileTemplatesEndSoon) {
       {"{% set a = 'a' * 16000000 %}{% for i in range(999) %}{% set a = a.replace('a', 'b') %}{% endfor %}", "steps"},
       {"{% set a = 'a' * 15000000 %}{% for i in range(999) %}{% set x = a.upper() %}{% endfor %}", "steps"},
       {"{% set a = 'a' * 15000000 %}{% for i in range(999) %}{% set x = a | tojson %}{% endfor %}", "steps"},
+      {"{{ '\"'" + times(" | tojson", 40) + " }}", "steps"},
       {"{% set a = 'a' * 15000000 %}{% for i in range(999) %}{% set x = a % () %}{% endfor %}", "steps"},
       {"{% set a = '\n' * 15000000 %}{% for i in range(999) %}{% set x = a | indent %}{% endfor %}", "steps"},
       {"{% set a = messages[0].content * 4000000 %}{{ a.replace('', 'x') }}", "262144 parts"},

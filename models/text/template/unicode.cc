@@ -17,7 +17,13 @@ bool is_space(uint32_t c) {
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-uint32_t to_upper(uint32_t code) { return static_cast<uint32_t>(utf8proc_toupper(static_cast<int32_t>(code))); }
-uint32_t to_lower(uint32_t code) { return static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(code))); }
+uint32_t to_upper(uint32_t code) {
+  if (code < 0x80) return code - 'a' < 26 ? code - 32 : code;
+  return static_cast<uint32_t>(utf8proc_toupper(static_cast<int32_t>(code)));
+}
+uint32_t to_lower(uint32_t code) {
+  if (code < 0x80) return code - 'A' < 26 ? code + 32 : code;
+  return static_cast<uint32_t>(utf8proc_tolower(static_cast<int32_t>(code)));
+}
 
 }  // namespace weft::text::jinja

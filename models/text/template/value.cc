@@ -215,7 +215,7 @@ void Heap::print(const Value& v, MarkedText& to, bool quoted, int depth) {
       charge(static_cast<int64_t>(t->size()) / 256);
       return to.append(*t);
     }
-    charge_characters(*t);
+    charge_written(*t);
     return quote(*t, to);
   }
   if (is_undefined(v)) return to.append(quoted ? "Undefined" : "", false);
@@ -253,7 +253,7 @@ void Heap::json(const Value& v, const JsonStyle& style, MarkedText& to, int dept
   charge(1);
   check_depth(depth);
   if (const MarkedText* t = as_text(v)) {
-    charge_characters(*t);
+    charge_written(*t);
     return json_quote(*t, style.ascii, to);
   }
   if (is_none(v)) return to.append("null", false);

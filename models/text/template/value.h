@@ -86,11 +86,12 @@ class Heap {
   int32_t line = 1;
   [[noreturn]] void fail(const std::string& what) const;
   /// Counts steps: one for each node, each element of a list that is made or read, each 256 bytes of text that are
-  /// copied or compared, and each 32 bytes that are read character by character.
+  /// copied or compared, each 32 bytes that are read character by character, and each 8 that are written so.
   void charge(int64_t steps) {
     if ((steps_ += steps) > kMostSteps) too_many();
   }
   void charge_characters(const MarkedText& t) { charge(static_cast<int64_t>(t.size()) / 32); }
+  void charge_written(const MarkedText& t) { charge(static_cast<int64_t>(t.size()) / 8); }
 
   Value text(MarkedText t);
   Value text(std::string_view bytes) { return text(MarkedText(bytes)); }
