@@ -11,9 +11,9 @@
 // when a view is over, its members drop all averages that are not committed, and keep their outer gradients. The
 // members of the next view make these exchanges again. A replica that heals takes part in them without weight.
 //
-// Replicas may have different meshes, instruction sets and numbers of rows: the views contain them (own_values()). If the
-// meshes of a view differ, the leaders exchange whole fragments. So the bits of a replay are those of the run if it has
-// the mesh and the instruction set of all replicas, or sums do not depend on them (check_replay()).
+// Replicas may have different meshes, instruction sets and numbers of rows: the views contain them (own_values()). If
+// the meshes of a view differ, the leaders exchange whole fragments. A replay has the bits of the run if it has the
+// mesh and the instruction set of all replicas, or if sums do not depend on them (check_replay()).
 //
 // A replica that heals takes anchors, outer momentum and the state of its optimiser from another one, and its
 // parameters are the anchors. If a replica is lost, its training steps since the last exchange are lost, too. Outer

@@ -88,8 +88,9 @@ CellShards OuterState::bind(const CellShards& shards, const std::vector<int>& ra
   return all;
 }
 
-// Fragments of whole parameters, so that they have the same values on all meshes. A parameter begins a block of the wire:
-// the ranks of a replica may have other shards beside their copies of a parameter, and the copies need the same scales.
+// Fragments of whole parameters, so that they have the same values on all meshes. A parameter begins a block of the
+// wire: the ranks of a replica may have other shards beside their copies of a parameter, and the copies need the same
+// scales.
 void OuterState::cut() {
   const size_t unit = options_.wire == OuterWire::kInt8 || options_.wire == OuterWire::kInt4 ? kWireBlock : 1;
   const auto up = [&](size_t n) { return (n + unit - 1) / unit * unit; };

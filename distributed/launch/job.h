@@ -73,8 +73,8 @@ class Job {
 };
 
 /// Values that are equal in all processes of a job, and in all replicas, by name: the binary, the switches that change
-/// results, and `given`, or the arguments of the program if it is empty. `any_instructions`: replicas may have different
-/// instruction sets.
+/// results, and `given`, or the arguments of the program if it is empty. `any_instructions`: the instruction sets of
+/// replicas may differ.
 std::vector<std::pair<std::string, std::string>> program_facts(
     const std::vector<std::pair<std::string, std::string>>& given, bool any_instructions = false);
 

@@ -32,9 +32,10 @@ struct ReplicaState {
 /// A line of ReplicaOptions::facts. A value that is long or has several lines becomes its checksum.
 std::string fact_line(const std::string& name, const std::string& value);
 
+/// Names of own values; control::kMeshValue is the third one.
+inline constexpr const char *kInstructionsValue = "instructions", *kRowsValue = "rows";
 /// ReplicaOptions::own of a replica that makes training steps of its own: the mesh of one replica, its instruction set,
 /// and its rows of the data in a step.
-inline constexpr const char *kInstructionsValue = "instructions", *kRowsValue = "rows";
 std::string own_values(const Mesh& mesh, int64_t rows);
 
 class ReplicaRun {

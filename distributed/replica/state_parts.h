@@ -52,8 +52,8 @@ struct HealedCells {
 /// rank. replicas(rank) is the communicator of equal ranks. heals[p], `record` and `from_first` are as for heal();
 /// `place` is the place of this replica.
 ///
-/// `whole`: the meshes of the replicas differ. Then whole cells go from the first process of the first donor to those of
-/// the joiners, which need memory for them.
+/// `whole`: the meshes of the replicas differ. Then whole cells go from the first process of the first donor to the
+/// first processes of the joiners, which need memory for them.
 ///
 /// No cell changes before adopt(), a collective of the processes of the replica: call it once the group counts the
 /// replica as healed. Throws in all processes of the replica if one of its ranks fails.

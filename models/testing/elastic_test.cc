@@ -360,7 +360,8 @@ TEST_P(ElasticDiloco, OneHostGoesOnAfterASignal) {
   ASSERT_NO_FATAL_FAILURE(check_checkpoints(0, "run.journal"));
 }
 
-// Replicas on different meshes, with different numbers of rows. One dies, and comes back on another mesh.
+// Replicas on different meshes, with different numbers of rows. One dies, and comes back on another mesh, for which the
+// other one waits.
 class ElasticOnOtherMeshes : public ElasticDiloco {
  protected:
   ElasticOnOtherMeshes()
@@ -368,18 +369,15 @@ class ElasticOnOtherMeshes : public ElasticDiloco {
 };
 
 TEST_P(ElasticOnOtherMeshes, TheRunIsItsReplay) {
-  steps_ = 3000;
+  steps_ = 200;
+  server_.reset();
+  server_.emplace(control::GroupServerOptions{.journal = root_ + "/journal", .replicas = 2, .replicas_min = 2});
   running_["a"] = start("a", "a.log", "run", {});
   running_["b"] = start("b", "b.log", "run", {"--mesh=replica2,fsdp2", "--outer_rows=4"});
   ASSERT_NO_FATAL_FAILURE(wait_for("steps of both", [&] { return steps_made() > 60; }));
   ::kill(running_["b"], SIGKILL);
   EXPECT_EQ(wait_end("b"), 128 + SIGKILL) << logs();
-  ASSERT_NO_FATAL_FAILURE(wait_for("view of one", [&] { return members() == 1; }));
-  const int64_t before = steps_made();
-  ASSERT_NO_FATAL_FAILURE(wait_for("steps of one", [&] { return steps_made() > before + 20; }));
   running_["b"] = start("b", "b.log", "run", {"--mesh=replica2,tp2", "--outer_rows=1"});
-  ASSERT_NO_FATAL_FAILURE(wait_for("view of both", [&] { return members() == 2 || over(); }));
-  EXPECT_FALSE(over());
   for (const char* name : {"a", "b"}) EXPECT_EQ(wait_end(name), 0) << logs();
   EXPECT_NE(logs().find("replica b has the state of step "), std::string::npos) << logs();
   ASSERT_NO_FATAL_FAILURE(check_checkpoints(0, "journal"));
