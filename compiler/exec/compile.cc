@@ -12,7 +12,6 @@
 #include "compiler/verify/launch_check.h"
 #include "compiler/verify/reference.h"
 #include "framework/base/mutex.h"
-#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/interpreter.h"
@@ -112,10 +111,9 @@ class CompiledCore {
       } else {
         s.planned_peak_bytes = e.plan.peak_bytes(), s.arena_bytes = e.plan.arena_bytes;
       }
-      throw Error(error.code(),
-                  one_line(str_cat(error.what(), "; the step compiled at ", line, " needs ", s.planned_peak_bytes,
-                                   " bytes at its peak", e.partitioned ? " on each rank" : "", ", ", s.arena_bytes,
-                                   " of them for its own values; report() lists them")));
+      throw Error(error.code(), str_cat(error.what(), "; the step compiled at ", line, " needs ", s.planned_peak_bytes,
+                                        " bytes at its peak", e.partitioned ? " on each rank" : "", ", ", s.arena_bytes,
+                                        " of them for its own values; report() lists them"));
     }
   }
 

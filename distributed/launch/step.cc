@@ -17,7 +17,6 @@
 #include "distributed/placement/replica.h"
 #include "distributed/stages/recomputed.h"
 #include "framework/base/actor.h"
-#include "framework/base/one_line.h"
 #include "framework/base/tracer.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/state/cell_access.h"
@@ -468,7 +467,7 @@ void MeshStep::failed() {
   try {
     throw;
   } catch (const Error& e) {
-    throw Error(e.code(), one_line(str_cat(e.what(), torn_text(cells))));
+    throw Error(e.code(), str_cat(e.what(), torn_text(cells)));
   }
 }
 

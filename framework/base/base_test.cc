@@ -65,6 +65,10 @@ TEST(Error, MessagesAreOneLineOfLimitedLength) {
   const std::string s = message(std::string(100'000, '\n'));
   EXPECT_EQ(s.size(), 4000u);
   EXPECT_TRUE(s.starts_with("tensor '\\n\\n") && s.ends_with("\\n' is missing")) << s;
+  // A message with another before it.
+  const std::string file = Error(Code::kDataLoss, "f.json: " + s + "\n").what();
+  EXPECT_EQ(file.size(), 4000u);
+  EXPECT_TRUE(file.starts_with("f.json: tensor '") && file.ends_with("is missing\\n")) << file;
 }
 
 TEST(Error, TheLineIsNamedOnce) {

@@ -23,6 +23,8 @@ std::string formatted(const char* format, ...) {
   return text;
 }
 
+Error::Error(Code code, const std::string& message) : std::runtime_error(one_line(message)), code_(code) {}
+
 }  // namespace weft
 
 namespace weft::internal {
@@ -93,7 +95,7 @@ static std::string in_its_name(const std::string& message) {
   return Called::current + message.substr(end);
 }
 
-void fail(Code code, const std::string& message) { throw Error(code, one_line(placed(in_its_name(message)))); }
+void fail(Code code, const std::string& message) { throw Error(code, placed(in_its_name(message))); }
 
 void warn(const std::string& message) { std::fprintf(stderr, "weft: %s\n", one_line(message).c_str()); }
 

@@ -28,7 +28,8 @@ enum class Code {
 /// Thrown by every public function of Weft on bad input: a code and one clear sentence.
 class Error : public std::runtime_error {
  public:
-  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// The message becomes one line of limited length (framework/base/one_line.h).
+  Error(Code code, const std::string& message);
   Code code() const { return code_; }
 
  private:

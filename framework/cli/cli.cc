@@ -525,7 +525,7 @@ void check_files(const Flags& flags) {
     }
 }
 
-void usage_error(const std::string& message) { throw UsageError(one_line(message)); }
+void usage_error(const std::string& message) { throw UsageError(message); }
 
 void as_usage_error(const char* prefix, const std::function<void()>& fn) {
   try {

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/testing/fuzz.h"
 #include "models/gpt/config.h"
@@ -90,6 +91,7 @@ TEST(OptionsFuzz, DamagedCommandLines) {
       // Code 1: a file that a flag names cannot be read.
       EXPECT_TRUE(code == 2 || code == 1) << code;
       EXPECT_TRUE(code == 1 || line.starts_with("WEFT_") || line.find("--") != line.npos) << line;
+      EXPECT_EQ(line, one_line(line));
       throw Error(Code::kInvalidArgument, line);  // the rest is checked as it is of other messages
     };
     weft::testing::fuzz(

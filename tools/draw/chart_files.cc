@@ -71,7 +71,7 @@ Metrics read_metrics(std::string_view text, const std::string& file) {
     try {
       add_line(text.substr(0, end), m);
     } catch (const Error& e) {
-      throw Error(e.code(), one_line(str_cat(file, ": line ", number, ": ", e.what())));
+      throw Error(e.code(), str_cat(file, ": line ", number, ": ", e.what()));
     }
     text.remove_prefix(std::min(end + 1, text.size()));
   }

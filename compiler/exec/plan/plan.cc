@@ -11,7 +11,6 @@
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
 #include "compiler/targets/operations.h"
-#include "framework/base/one_line.h"
 #include "ops/attention/record.h"
 #include "ops/core/functions/loop.h"
 #include "ops/core/indexing/view.h"
@@ -272,7 +271,7 @@ class LayoutBuilder {
       l.operation = l.op == &loop_op ? prepare_loop(n.attrs, in, out, operations_)
                                      : operations_.get(*l.op, l.copy ? Attrs() : n.attrs, in, out, offsets);
     } catch (const Error& e) {
-      throw Error(e.code(), one_line(e.what() + origin_text(n.line, n.scope)));
+      throw Error(e.code(), e.what() + origin_text(n.line, n.scope));
     }
     return l.operation->workspace_bytes();
   }

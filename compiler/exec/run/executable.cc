@@ -7,7 +7,6 @@
 #include "compiler/exec/run/count.h"
 #include "compiler/exec/run/trace.h"
 #include "framework/base/clock.h"
-#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/rank/rank.h"
@@ -227,10 +226,10 @@ void Executable::run_setup(std::span<const StepCall> calls) {
     if (check_) return run_checked(*replay, plan_.setup, calls);
     replay->run(true);
   } catch (const FailedNode& e) {
-    throw Error(e.code(), one_line(e.what() + origin_text(e.node.line, e.node.scope)));
+    throw Error(e.code(), e.what() + origin_text(e.node.line, e.node.scope));
   } catch (const Error& e) {
     const Node& n = plan_.graph->node(plan_.setup[std::min(replay->at(), plan_.setup.size() - 1)].node);
-    throw Error(e.code(), one_line(e.what() + origin_text(n.line, n.scope)));
+    throw Error(e.code(), e.what() + origin_text(n.line, n.scope));
   }
 }
 
@@ -520,7 +519,7 @@ void Executable::failed(size_t at) {
     const bool here = n && (limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC"));
     const std::string where = here ? origin_text(n->line, n->scope) : "";
     // Which cells of a mesh are torn depends on all ranks.
-    throw Error(e.code(), one_line(str_cat(e.what(), where, rank_ ? "" : torn_text(cells_))));
+    throw Error(e.code(), str_cat(e.what(), where, rank_ ? "" : torn_text(cells_)));
   };
   try {
     throw;
