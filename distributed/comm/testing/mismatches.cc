@@ -54,13 +54,18 @@ void check_mismatches(const MakeWorld& make) {
     const Code code = b->wait(in_a_minute())->code();
     EXPECT_NE(want, "");
     times->event = 0;
+    times->ready = 0;
     const std::string ends = run_world(
         make, each(2),
         [&](Communicator& c, dist::ProcessWorld&) {
           const int rank = c.rank();
-          if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));  // so rank 0 starts first
-          if (rank == 1) times->event = now();
+          if (rank == 1) {  // rank 0 starts first, and 15 ms are enough for its message
+            while (times->ready == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            std::this_thread::sleep_for(std::chrono::milliseconds(15));
+            times->event = now();
+          }
           auto work = c.start(request(rank));
+          times->ready = 1;
           const auto error = work->wait(in_a_minute());
           times->longer(now() - times->event);
           EXPECT_EQ(text(error), want);
