@@ -6,10 +6,11 @@
 // others. One that heals before step 2 x + 1 takes part in this exchange without weight. So the views of the service
 // decide on each bit of the run, and one process can make it again, with one replica after the other.
 //
-// With a delay, an exchange begins before its step of the group, and several may be under way. Their collectives run
-// one after the other, in the order of the exchanges. The view of step 2 x + 1 decides on the replicas of exchange x:
-// when a view is over, its members drop all averages that are not committed, and keep their outer gradients. The
-// members of the next view make these exchanges again. A replica that heals takes part in them without weight.
+// If there is a delay, an exchange begins before its step of the group, and several may be under way. Their
+// collectives run one after the other, in the order of the exchanges. The view of step 2 x + 1 decides on the replicas
+// of exchange x: when a view is over, its members drop all averages that are not committed, and keep their outer
+// gradients. The members of the next view make these exchanges again. A replica that heals takes part in them without
+// weight.
 //
 // Replicas may have different meshes, instruction sets and numbers of rows: the views contain them (own_values()). If
 // the meshes of a view differ, the leaders exchange whole fragments. A replay has the bits of the run if it has the

@@ -9,7 +9,7 @@
 //   m = mu m + D;  anchor = anchor - lr (D + mu m)
 //   parameter = alpha parameter + (1 - alpha) anchor      after step ends_after(x)
 //
-// With a delay of H / P or more, several exchanges are under way. They end in their order, each before the next
+// If the delay is H / P or more, several exchanges are under way. They end in their order, each before the next
 // exchange of its fragment begins. If one begins and another one ends after the same step, it begins first.
 //
 // All arithmetic is f32 (Real in tests: f64), so that all replicas have the same bits.

@@ -26,7 +26,7 @@ std::string diloco_text(const Setup& setup, const TrainOptions& options, int64_t
 class DilocoRun final : public dist::DilocoReplica {
  public:
   /// `exchanged` is the state that replicas without --diloco exchange, and `state` the state of the trainer, which
-  /// outlives this. prepare() makes the training step ready. make(step, row, rows) makes one of another replica, for a
+  /// outlives this. prepare() makes the training step ready. make(step, row, rows) makes a step of another one in a
   /// replay.
   DilocoRun(const Setup& setup, const TrainOptions& options, const dist::ReplicaState& exchanged,
             std::function<void()> prepare, std::function<void(int64_t step, int64_t row, int64_t rows)> make,
