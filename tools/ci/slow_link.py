@@ -62,7 +62,7 @@ class Run:
         self.bin, self.folder, self.processes, self.rows, self.ends = o.bin, o.folder / name, [], [], []
         self.folder.mkdir(parents=True)
         self.flags = {"config": "gpt_shakespeare", "batch_size": 24, "seq_len": SEQ_LEN, "threads": 1, "sample": 0,
-                      "eval_every": 0, "timeout": 300, **flags}
+                      "eval_every": 0, "timeout": 300, "set": o.set, **flags}
         service = HOSTS["a"] + ":29600"
         variables = {"JOB_TOKEN": "secret", "REPLICAS_TOKEN": "secret"}
         job = {"WORLD_SIZE": "2", "MASTER_ADDR": HOSTS["a"], "MASTER_PORT": "29500", "LOCAL_RANK": "0",
@@ -78,7 +78,7 @@ class Run:
         diloco = "diloco" in self.flags
         flags = {**self.flags, "mesh": "replica2" if diloco else "dp2", "resume": "true" if diloco else "false",
                  "checkpoint_dir": self.folder / name, "metrics": self.folder / f"{name}.jsonl"}
-        return [self.bin / "models/gpt/train", *(f"--{k}={v}" for k, v in flags.items()), *more]
+        return [self.bin / "models/gpt/train", *(f"--{k}={v}" for k, v in flags.items() if v != ""), *more]
 
     def start(self, host, name, command, variables):
         with open(self.folder / f"{name}.log", "wb") as log:
@@ -257,6 +257,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bin", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(parts)}; all by default")
+    parser.add_argument("--set", default="", help="fields of gpt_shakespeare, as layers=2,dim=64, except in down")
     parser.add_argument("--turns", type=int, default=6, help="how often the link is free and throttled")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(f"/tmp/slow_link.{os.getpid()}"))
     o = parser.parse_args()
