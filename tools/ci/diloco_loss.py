@@ -103,7 +103,7 @@ def main():
 
     lines = [{"label": label(m), "points": mean_curve(c)[1:]} for m, c in curves.items() if m == DP or m[3] == "f32"]
     ends = [y for line in lines for _, y in line["points"]]
-    panels = [{"title": "Held-out loss", "x": {"label": "million tokens", "from": 0,
+    panels = [{"title": f"Held-out loss, {o.steps} steps", "x": {"label": "million tokens", "from": 0,
                                                "to": o.steps * o.batch_size * o.seq_len / 1e6},
                "y": {"label": "loss in nats", "from": min(ends) - 0.02, "to": max(ends) + 0.02}, "lines": lines}]
     if beside:
@@ -113,7 +113,7 @@ def main():
             dots.append({"label": f"R {r}, H {h}",
                          "points": [[o.wires.index(m[3]), y] for m, y in beside.items() if m[1:3] == (r, h)]})
         panels.append({
-            "title": "Loss at the end, over data parallelism", "x": {"label": "wire", "names": o.wires},
+            "title": f"After {o.steps} steps, over data parallelism", "x": {"label": "wire", "names": o.wires},
             "y": {"label": "per cent", "from": low - 0.5, "to": high + 0.5}, "dots": dots,
             "limits": [{"label": "" if i else "goal", "points": [[i - 0.4, GOALS[w]], [i + 0.4, GOALS[w]]]}
                        for i, w in enumerate(o.wires)]})
