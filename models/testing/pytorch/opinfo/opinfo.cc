@@ -94,14 +94,13 @@ class Reader {
   int skipped = 0;
 
   std::vector<Sample> read(const std::string& folder, const std::string& only) {
-    std::ifstream blob(folder + "/values.bin", std::ios::binary | std::ios::ate);
+    std::ifstream blob(folder + "/values.bin", std::ios::binary | std::ios::ate), index(folder + "/index.txt");
+    WEFT_CHECK(index && blob, "opinfo: ", folder, " has no samples; run opinfo.py draw ", folder);
     blob_.resize(static_cast<size_t>(blob.tellg()));
     blob.seekg(0).read(blob_.data(), static_cast<std::streamsize>(blob_.size()));
     std::map<std::string, const OpInfoRow*> rows;
     for (const OpInfoRow& r : opinfo_rows()) rows[r.head] = &r;
     std::vector<Sample> samples;
-    std::ifstream index(folder + "/index.txt");
-    WEFT_CHECK(index && blob, "opinfo: ", folder, " has no samples; run opinfo.py draw ", folder);
     for (std::string line; std::getline(index, line);) {
       std::istringstream in(line);
       std::string word, dtype, rest;
