@@ -7,6 +7,7 @@
 #include "distributed/launch/job.h"
 #include "distributed/launch/processes.h"
 #include "distributed/placement/replica.h"
+#include "framework/base/clock.h"
 #include "framework/base/units.h"
 
 namespace weft::train {
@@ -117,23 +118,31 @@ void DilocoRun::begin(dist::ReplicaRun* run, std::shared_ptr<const dist::Replay>
 
 bool DilocoRun::exchange() {
   const bool begins = between();
+  const int64_t begin = internal::now_ns();
   advance();
+  const int64_t end = internal::now_ns();
+  if (first_ == 0)
+    first_ = end;
+  else
+    waited_ += end - begin;
   if (begins || !between()) return false;
   state_.samples = position().samples;
   state_.state_view = position().view;
   return true;
 }
 
-std::string sent_text(const dist::DilocoReplica& diloco) {
-  int64_t sent = diloco.sent();
+std::string DilocoRun::end_text() const {
+  int64_t bytes = sent();
   if (dist::Processes* const job = dist::Processes::current()) {
-    const std::vector<std::string> all = job->gather(str_cat(sent));
-    sent = 0;
-    for (const std::string& bytes : all) sent += std::stoll(bytes);
+    const std::vector<std::string> all = job->gather(str_cat(bytes));
+    bytes = 0;
+    for (const std::string& of_process : all) bytes += std::stoll(of_process);
   }
-  const double bytes = static_cast<double>(sent), steps = static_cast<double>(std::max<int64_t>(1, diloco.steps()));
-  return str_cat("diloco: this replica has sent ", bytes_text(bytes), " to others in ", diloco.steps(),
-                 " steps: ", bytes_text(bytes / steps), " for each step");
+  const double sent = static_cast<double>(bytes), made = static_cast<double>(std::max<int64_t>(1, steps()));
+  const int64_t time = std::max<int64_t>(1, internal::now_ns() - first_);
+  return str_cat("diloco: this replica has sent ", bytes_text(sent), " to others in ", steps(),
+                 " steps: ", bytes_text(sent / made), " for each step; utilisation ",
+                 formatted("%.3f", 1 - static_cast<double>(waited_) / static_cast<double>(time)));
 }
 
 }  // namespace weft::train

@@ -35,12 +35,13 @@ class DilocoRun final : public dist::DilocoReplica {
   void begin(dist::ReplicaRun* run, std::shared_ptr<const dist::Replay> replay);
   /// Makes the next step of the group of replicas. Returns whether it is a committed exchange.
   bool exchange();
+  /// The line after the last step: the bytes that this replica has sent, and its utilisation, the share of the time
+  /// since the first block in which it did not wait for an exchange. A collective of its processes.
+  std::string end_text() const;
 
  private:
   TrainState& state_;
+  int64_t first_ = 0, waited_ = 0;  // now_ns() after the decision on the first block; nanoseconds
 };
-
-/// The line after the last step: the bytes that this replica has sent. A collective of its processes.
-std::string sent_text(const dist::DilocoReplica& diloco);
 
 }  // namespace weft::train

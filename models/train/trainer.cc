@@ -345,7 +345,7 @@ class Trainer {
     finish(0);
     if (profile_) end_profile(progress);  // interrupted before its last step
     progress.finish();
-    if (diloco_ && elastic_) std::printf("%s\n", sent_text(*diloco_).c_str());
+    if (diloco_ && elastic_) std::printf("%s\n", diloco_->end_text().c_str());
     if (meter && meter->steps() > 0) {
       const std::vector<RankMetrics> ranks = meter->all();
       std::fputs(ranks_text(ranks, meter->steps(), meter->tokens_per_s()).c_str(), stdout);
