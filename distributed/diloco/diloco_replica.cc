@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "distributed/diloco/exchange.h"
 #include "distributed/launch/processes.h"
@@ -11,8 +12,11 @@
 #include "framework/base/failure_report.h"
 #include "framework/base/one_line.h"
 #include "framework/base/parse_number.h"
+#include "framework/base/saturate.h"
 
 namespace weft::dist {
+
+static constexpr int64_t kMostRows = 1'000'000'000;  // of a replica in a step
 
 std::function<int64_t(int64_t)> DilocoReplica::made_before(const OuterOptions& options) {
   return [options](int64_t step) { return options.ends_after(step / 2 - 1 + step % 2); };
@@ -29,7 +33,9 @@ int64_t DilocoReplica::group_step(const OuterOptions& o, int64_t steps) {
 }
 
 DilocoReplica::DilocoReplica(const OuterOptions& options, DilocoStep step, int64_t rows)
-    : options_(options), step_(std::move(step)), rows_(rows), outer_(options, step_.parameters), block_rows_(rows) {}
+    : options_(options), step_(std::move(step)), rows_(rows), outer_(options, step_.parameters), block_rows_(rows) {
+  WEFT_CHECK(rows >= 1 && rows <= kMostRows, "diloco: got ", rows, " rows in a step; need 1 to ", kMostRows);
+}
 
 void DilocoReplica::check_replay(const Replay& replay, const OuterOptions& o, const std::string& own, bool exact) {
   const control::ViewMember here{.own = own};
@@ -42,7 +48,8 @@ void DilocoReplica::check_replay(const Replay& replay, const OuterOptions& o, co
       const bool depends = !exact || (scales && control::has_equal_meshes(view) &&
                                       own_value(m, control::kMeshValue) != own_value(here, control::kMeshValue));
       const auto text = [](const control::ViewMember& of) {
-        return str_cat("the mesh ", own_value(of, control::kMeshValue), " and ", own_value(of, kInstructionsValue));
+        const std::string mesh = own_value(of, control::kMeshValue), isa = own_value(of, kInstructionsValue);
+        return str_cat("the mesh ", mesh.empty() ? "none" : mesh, " and ", isa.empty() ? "no instruction set" : isa);
       };
       WEFT_CHECK_AS(kFailedPrecondition, m.own.empty() || same || !depends, "replay: replica '", one_line(m.name, 80),
                     "' of view ", view.number, " had ", text(m), ", and this process has ", text(here),
@@ -89,9 +96,12 @@ bool DilocoReplica::enter() {
       .adopt =
           [this](const std::string& record) {
             char* rest = nullptr;
-            position_.step = std::strtoll(record.c_str(), &rest, 10);
-            position_.samples = std::strtoll(rest, &rest, 10);
-            position_.view = std::strtoll(rest, &rest, 10);
+            const int64_t step = std::strtoll(record.c_str(), &rest, 10), samples = std::strtoll(rest, &rest, 10);
+            const int64_t view = std::strtoll(rest, &rest, 10);
+            WEFT_CHECK_AS(kDataLoss, *rest == ' ' && step >= 0 && step <= options_.steps && samples >= 0 && view >= 0,
+                          "diloco: got the record '", one_line(record, 80),
+                          "' from another replica; need a step up to ", options_.steps, ", rows, a view and a state");
+            position_.step = step, position_.samples = samples, position_.view = view;
             outer_.take_anchors();
             since_ = block_begin_ = position_.step;
             flights_.clear();
@@ -116,25 +126,27 @@ void DilocoReplica::made() { ++position_.step, ++steps_; }
 int64_t DilocoReplica::rows_of(const control::ViewMember& m) const {
   const std::string text = own_value(m, kRowsValue);
   if (text.empty()) return rows_;
-  const std::optional<int64_t> rows = parse_number<int64_t>(text, 1, int64_t{1} << 31);
-  WEFT_CHECK_AS(kDataLoss, rows, "diloco: replica '", one_line(m.name, 80), "' has '", one_line(text, 40),
-                "' rows; need a number from 1 to 2^31");
+  const std::optional<int64_t> rows = parse_number<int64_t>(text, 1, kMostRows);
+  WEFT_CHECK_AS(kDataLoss, rows, "diloco: got '", one_line(text, 40), "' rows of replica '", one_line(m.name, 80),
+                "'; need 1 to ", kMostRows);
   return *rows;
 }
 
-// The blocks of rows of the members follow each other.
-void DilocoReplica::begin_block(const control::ReplicaView& view, size_t place) {
-  const int64_t steps = options_.ends_after(exchange_number()) - position_.step;
-  block_begin_ = position_.step;
-  block_rows_ = rows_of(view.members[place]);
-  first_row_ = position_.samples;
-  for (size_t p = 0; p < place; ++p) first_row_ += steps * rows_of(view.members[p]);
+// The blocks of rows of the members follow each other. The position in the data after the first `count` blocks, which
+// begin after `begin` steps.
+int64_t DilocoReplica::after_blocks(const control::ReplicaView& view, size_t count, int64_t begin) const {
+  const int64_t steps = options_.ends_after(exchange_number()) - begin;
+  int64_t at = position_.samples;
+  for (size_t p = 0; p < count; ++p) at = saturating_add(at, saturating_mul(steps, rows_of(view.members[p])));
+  WEFT_CHECK_AS(kDataLoss, at < INT64_MAX, "diloco: the rows of the replicas of view ", view.number,
+                " have numbers above ", INT64_MAX, "; need fewer rows");
+  return at;
 }
 
-// The position after the blocks of all members, which begin after `begin` steps.
-void DilocoReplica::add_samples(const control::ReplicaView& view, int64_t begin) {
-  const int64_t steps = options_.ends_after(exchange_number()) - begin;
-  for (const control::ViewMember& m : view.members) position_.samples += steps * rows_of(m);
+void DilocoReplica::begin_block(const control::ReplicaView& view, size_t place) {
+  block_begin_ = position_.step;
+  block_rows_ = rows_of(view.members[place]);
+  first_row_ = after_blocks(view, place, block_begin_);
 }
 
 // Begins all exchanges that are due. If the state is from a checkpoint or another replica, several may be.
@@ -155,25 +167,26 @@ void DilocoReplica::start_exchanges() {
   for (size_t i = 0; i < flights_.size(); ++i) {
     Flight& f = flights_[i];
     if (std::exchange(f.under_way, true)) continue;
-    f.sent = f.d;
-    if (whole) f.sent = {outer_.whole(exchange_number() + static_cast<int64_t>(i), f.d)};
-    if (whole && !is_first()) f.sent.clear();
-    for (size_t r = 0; r < f.sent.size(); ++r)
-      f.averages.push_back(std::async(
-          std::launch::async, [this, &member, &f, r, before = i > 0 ? flights_[i - 1].averages[r] : Average(),
-                               others = member.communicator(ranks_[r])] {
-            try {
-              if (before.valid()) before.wait();  // all replicas start the same collectives in the same order
-              const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
-              int64_t sent = 0;
-              auto average = exchange(*others, options_.wire, f.sent[r], f.weight, deadline, sent);
-              sent_ += sent;
-              return average;
-            } catch (const std::exception& e) {
-              member.close(e.what());
-              throw;
-            }
-          }));
+    if (whole) f.whole = outer_.whole(exchange_number() + static_cast<int64_t>(i), f.d);
+    if (whole && !is_first()) continue;  // the leader exchanges for all ranks
+    for (size_t r = 0; r < (whole ? 1 : f.d.size()); ++r)
+      f.averages.push_back(std::async(std::launch::async, [this, &member, &f, &d = whole ? f.whole : f.d[r],
+                                                           before = i > 0 ? flights_[i - 1].averages[r] : Average(),
+                                                           others = member.communicator(ranks_[r])]() mutable {
+        try {
+          // All replicas start the same collectives in the same order. The earlier average is freed here, because
+          // this function lives as long as its own average.
+          if (before.valid()) std::exchange(before, {}).wait();
+          const Work::Deadline deadline = std::chrono::steady_clock::now() + run_->timeout();
+          int64_t sent = 0;
+          auto average = exchange(*others, options_.wire, d, f.weight, deadline, sent);
+          sent_ += sent;
+          return average;
+        } catch (const std::exception& e) {
+          member.close(e.what());
+          throw;
+        }
+      }));
   }
 }
 
@@ -183,6 +196,7 @@ void DilocoReplica::drop_averages() {
     if (!std::exchange(f.under_way, false)) continue;
     run_->member().close("this replica needs no exchange of this view any more");
     for (const Average& one : std::exchange(f.averages, {})) one.wait();
+    f.whole = {};
   }
 }
 
@@ -209,7 +223,7 @@ void DilocoReplica::advance() {
   if (begins_block()) {
     if (!run_->vote(true)) return;
     begin_block(live.view, static_cast<size_t>(live.place));
-    add_samples(live.view, position_.step);
+    position_.samples = after_blocks(live.view, live.view.members.size(), position_.step);
     ++group_;
     return;
   }
@@ -260,11 +274,17 @@ void DilocoReplica::keep(const std::string& name, int64_t incarnation) {
 void DilocoReplica::join(const control::ReplicaView& view) {
   const std::vector<Tensor> now = values_now();
   const auto donor = std::ranges::find(view.members, false, &control::ViewMember::heals);
+  const auto values_of_donor = [&]() -> const std::vector<Tensor>& {
+    const auto at = donor == view.members.end() ? members_.end() : members_.find(donor->name);
+    WEFT_CHECK_AS(kDataLoss, at != members_.end(), "replay: view ", view.number,
+                  " has no replica that the others can heal from; need an undamaged journal");
+    return at->second.values;
+  };
   for (const bool heals : {false, true})
     for (const control::ViewMember& m : view.members) {
       if (m.heals != heals || (!heals && members_[m.name].incarnation == m.incarnation)) continue;
       bind(true);
-      set_values(heals ? members_.at(donor->name).values : now);
+      set_values(heals ? values_of_donor() : now);
       if (heals) outer_.take_anchors();
       since_ = heals ? position_.step : 0;
       block_rows_ = rows_of(m);
@@ -286,6 +306,8 @@ void DilocoReplica::replay_block() {
       active_.push_back(m.name);
       places.push_back(control::find(now, m.name, m.incarnation) - now.members.data());
     }
+  // A replica that is lost heals before it takes part again.
+  std::erase_if(members_, [&](const auto& m) { return std::ranges::find(active_, m.first) == active_.end(); });
   WEFT_CHECK_AS(kFailedPrecondition, !active_.empty(), "replay: no replica of view ", now.number, " is in view ",
                 next.number);
   ++group_;
@@ -302,7 +324,7 @@ void DilocoReplica::replay_block() {
     for (; ready(); made()) step_.make(position_.step, row(), rows());
     keep(active_[i], m.incarnation);
   }
-  add_samples(now, begin);
+  position_.samples = after_blocks(now, now.members.size(), begin);
 }
 
 void DilocoReplica::replay_exchange() {
@@ -314,7 +336,11 @@ void DilocoReplica::replay_exchange() {
   std::vector<std::vector<std::vector<float>>> d(whole ? 1 : ranks_.size());  // by rank, and member
   std::vector<int64_t> weights;
   for (const control::ViewMember& m : view.members) {
-    const Flight& f = members_.at(m.name).flights.front();
+    const auto at = members_.find(m.name);
+    WEFT_CHECK_AS(kDataLoss, at != members_.end() && !at->second.flights.empty(), "replay: replica '",
+                  one_line(m.name, 80), "' of view ", view.number,
+                  " has no outer gradient; need an undamaged journal, in which it heals first");
+    const Flight& f = at->second.flights.front();
     weights.push_back(f.weight);
     if (whole) d[0].push_back(outer_.whole(exchange_number(), f.d));
     for (size_t r = 0; !whole && r < d.size(); ++r) d[r].push_back(f.d[r]);

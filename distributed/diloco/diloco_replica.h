@@ -101,8 +101,8 @@ class DilocoReplica {
     int64_t weight = 0;
     std::vector<std::vector<float>> d;  // by rank of this process
     bool under_way = false;
-    std::vector<std::vector<float>> sent;  // while it is under way: `d`, or of the leader the whole fragment, or none
-    std::vector<Average> averages;         // by index in `sent`
+    std::vector<float> whole;       // of the leader, while it is under way: the whole fragment, if the meshes differ
+    std::vector<Average> averages;  // by rank of this process, or one of the leader
   };
   // A replica of a replay.
   struct Member {
@@ -116,7 +116,7 @@ class DilocoReplica {
   CellShards bind(bool made);
   int64_t rows_of(const control::ViewMember& member) const;
   void begin_block(const control::ReplicaView& view, size_t place);
-  void add_samples(const control::ReplicaView& view, int64_t begin);
+  int64_t after_blocks(const control::ReplicaView& view, size_t count, int64_t begin) const;
   void take_gradients();
   void start_exchanges();
   void drop_averages();

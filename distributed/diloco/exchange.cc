@@ -5,6 +5,7 @@
 
 #include "distributed/diloco/outer.h"
 #include "framework/base/error.h"
+#include "framework/base/saturate.h"
 #include "framework/io/checksum.h"
 
 namespace weft::dist {
@@ -88,7 +89,7 @@ std::vector<float> exchange(Communicator& replicas, OuterWire wire, std::span<co
         std::span<const std::byte>(mine).subspan(static_cast<size_t>(p * sizes[own]), static_cast<size_t>(sizes[own]));
     const int64_t w = read_message(wire, message, values);
     add_weighted<float>(sum, values, w);
-    weights += w;
+    weights = saturating_add(weights, w);
   }
   divide<float>(sum, weights);
   mine.resize(static_cast<size_t>(sizes[own]));
@@ -118,7 +119,7 @@ std::vector<float> average_of(OuterWire wire, std::span<const std::vector<float>
     decode(wire, bytes, values);
     add_weighted<float>(sum, values, weights[p]);
   }
-  divide<float>(sum, std::accumulate(weights.begin(), weights.end(), int64_t{0}));
+  divide<float>(sum, std::accumulate(weights.begin(), weights.end(), int64_t{0}, saturating_add));
   encode(wire, sum, bytes);
   decode(wire, bytes, sum);
   return sum;

@@ -25,7 +25,8 @@ class OuterState {
   CellShards bind(const CellShards& shards, const std::vector<int>& ranks, bool made);
   /// The outer gradients of exchange x, by rank of this process.
   std::vector<std::vector<float>> gradients(int64_t x) const;
-  /// The outer gradients of the whole fragment, in an order that is equal on all meshes. A collective of the processes.
+  /// The outer gradients of the whole fragment, in an order that is equal on all meshes. A collective of the processes;
+  /// empty in all but the first.
   std::vector<float> whole(int64_t x, const std::vector<std::vector<float>>& d) const;
   /// The inverse, from the values of the first process. A collective.
   std::vector<std::vector<float>> by_rank(int64_t x, std::vector<float> values) const;
