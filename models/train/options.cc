@@ -557,7 +557,8 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
              "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
   if (const auto at = p.config.find("context"); at != p.config.end()) check_length(o, std::stoll(at->second));
-  check_batch_fits(o, length_of(p, o), dist::host_memory());
+  for (const auto& [flag, rows] : {std::pair("batch_size", o.batch_size), {"outer_rows", o.outer_rows}})
+    check_batch_fits(flag, rows, length_of(p, o), dist::host_memory());
   settle_mesh(p, o);
   restart_diloco(o);
   settle_replay(p, o);

@@ -20,9 +20,9 @@ std::string text_of(int64_t bytes) { return bytes_text(static_cast<double>(bytes
 
 }  // namespace
 
-void check_batch_fits(const TrainOptions& o, int64_t length, int64_t memory) {
-  const int64_t need = saturating_mul(saturating_mul(o.batch_size, length), kBytesOfToken);
-  check_flag("batch_size", memory < 0 || need <= memory, str_cat(o.batch_size),
+void check_batch_fits(const char* flag, int64_t rows, int64_t length, int64_t memory) {
+  const int64_t need = saturating_mul(saturating_mul(rows, length), kBytesOfToken);
+  check_flag(flag, memory < 0 || need <= memory, str_cat(rows),
              str_cat("at most ", memory / kBytesOfToken / length, ": the tokens of a step with --seq_len ", length,
                      " take ", text_of(need), ", and this host has ", text_of(memory), " of memory"));
 }

@@ -9,8 +9,9 @@
 
 namespace weft::train {
 
-/// Throws UsageError if the tokens of a step of `length` tokens a sequence do not fit in `memory` bytes; -1: unknown.
-void check_batch_fits(const TrainOptions& options, int64_t length, int64_t memory);
+/// Throws UsageError that names `flag` if the tokens of a step of `rows` sequences of `length` tokens do not fit in
+/// `memory` bytes; -1: unknown.
+void check_batch_fits(const char* flag, int64_t rows, int64_t length, int64_t memory);
 /// The memory that this host has for the state of a run; -1: unknown, or a part of the state is elsewhere.
 int64_t memory_of_state(Device device);
 /// Throws UsageError if the weights and the moments of the optimizer do not fit in `memory` bytes; -1: unknown.

@@ -12,9 +12,7 @@ using weft::testing::error_of;
 
 TEST(MemoryNeed, OfABatch) {
   const auto refusal = [](int64_t batch, int64_t length, int64_t memory) {
-    TrainOptions o;
-    o.batch_size = batch;
-    return error_of([&] { check_batch_fits(o, length, memory); });
+    return error_of([&] { check_batch_fits("batch_size", batch, length, memory); });
   };
   EXPECT_EQ(refusal(1'000'000'000, 256, 16'000'000'000),
             "--batch_size: got 1000000000; need at most 3906250: the tokens of a step with --seq_len 256 take 4.1 TB, "
@@ -23,6 +21,8 @@ TEST(MemoryNeed, OfABatch) {
   EXPECT_NE(refusal(3'906'251, 256, 16'000'000'000), "");
   EXPECT_NE(refusal(1'000'000'000, 1'000'000'000, 16'000'000'000), "");
   EXPECT_EQ(refusal(1'000'000'000, 256, -1), "");  // unknown
+  EXPECT_EQ(error_of([] { check_batch_fits("outer_rows", 1'000'000'000, 256, 16'000'000'000); }).substr(0, 55),
+            "--outer_rows: got 1000000000; need at most 3906250: the");
 }
 
 TEST(MemoryNeed, OfAModel) {
