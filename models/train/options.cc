@@ -165,15 +165,14 @@ int64_t length_of(const Setup& p, const TrainOptions& o) {
 }
 
 // Refuses a mesh with an unknown dimension, and a batch that does not divide over it, before anything is made.
-void check_batch(const Setup& p, const TrainOptions& o, const dist::Mesh& mesh, int64_t rows) {
+void check_batch(const Setup& p, const TrainOptions& o, const dist::Mesh& mesh, const char* flag, int64_t rows) {
   const TensorType tokens{.dtype = kInt32, .shape = {rows / o.microbatches, length_of(p, o)}};
   try {
     dist::check_arguments(mesh, o.step.plan, {&tokens, 1});
   } catch (const Error& e) {
-    const std::string part = o.microbatches > 1
-                                 ? str_cat(" (a microbatch: ", rows, " rows / ", o.microbatches, " microbatches)")
-                                 : std::string();
-    usage_error(str_cat(o.plan.empty() ? "--" : str_cat("--plan ", o.plan, ": "), e.what(), part));
+    const std::string part = str_cat(" (a microbatch: ", rows, " of --", flag, " / ", o.microbatches, " microbatches)");
+    usage_error(
+        str_cat(o.plan.empty() ? "--" : str_cat("--plan ", o.plan, ": "), e.what(), o.microbatches > 1 ? part : ""));
   }
 }
 
@@ -225,7 +224,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
     usage_error(str_cat("--", from, " ", got, " does not work with --device ", o.device,
                         ": meshes run on the CPU; drop one flag"));
   check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps run on a mesh");
-  if (many) check_batch(p, o, o.step.mesh, o.batch_size);
+  if (many) check_batch(p, o, o.step.mesh, "batch_size", o.batch_size);
   settle_async_tp(o);
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
   check_flag("wire", many || !o.given["wire"], in_quotes(o.step.plan.wire), "--mesh");
@@ -261,7 +260,10 @@ void settle_profile(Setup& p, const TrainOptions& o) {
 // The rows of this replica in a step. settle_mesh() has checked --batch_size.
 int64_t rows_of_replica(const Setup& p, const TrainOptions& o) {
   if (o.diloco == 0 || o.outer_rows == 0) return dist::rows_of_part(o.batch_size, dist::replica_count(o.step.mesh));
-  if (const dist::Mesh own = dist::replica_mesh(o.step.mesh); own.size() > 1) check_batch(p, o, own, o.outer_rows);
+  check_flag("outer_rows", o.outer_rows % o.microbatches == 0, str_cat(o.outer_rows),
+             str_cat("a multiple of ", o.microbatches, ", the microbatches"));
+  const dist::Mesh own = dist::replica_mesh(o.step.mesh);
+  if (own.size() > 1) check_batch(p, o, own, "outer_rows", o.outer_rows);
   return o.outer_rows;
 }
 
@@ -348,8 +350,7 @@ std::string absolute(const std::string& path) {
   return std::filesystem::absolute(io::resolve_path(path)).lexically_normal().string();
 }
 
-// The name of weights in a folder: of the folder, of the model in the local cache of Hugging Face, or of the run of a
-// checkpoint.
+// The name of weights: of their folder, of the model in the local cache of Hugging Face, or of a checkpoint's run.
 std::string name_of(const std::string& folder, const nn::ModelFamily& family) {
   std::string name = io::base_name(folder);
   const std::string above = io::folder_of(folder), run = io::base_name(above);

@@ -320,6 +320,12 @@ TEST(Options, FlagsOfDiloco) {
   for (const int restarts : {0, 2})
     expect_has(refused([&](TrainOptions& o) { o.checkpoint_every = "0", o.restarts = restarts; }),
                "--checkpoint_every: got 0; need a number above 0 or auto: this process restarts the replicas of --dil");
+  EXPECT_EQ(refused([](TrainOptions& o) { o.outer_rows = 6, o.microbatches = 2, o.mesh = "replica2"; }), "");
+  EXPECT_EQ(setup.rows, 6);
+  EXPECT_EQ(refused([](TrainOptions& o) { o.outer_rows = 5, o.microbatches = 2; }),
+            "--outer_rows: got 5; need a multiple of 2, the microbatches");
+  expect_has(refused([](TrainOptions& o) { o.outer_rows = 6, o.microbatches = 2; }),
+             " (a microbatch: 6 of --outer_rows / 2 microbatches)");
   expect_has(refused([](TrainOptions& o) { o.steps = 105; }),
              "--diloco: got a run of 105 steps; need a multiple of 10");
   expect_has(refused([](TrainOptions& o) { o.outer_fragments = 3; }), "--diloco: got 3 fragments and 10 steps");
