@@ -77,10 +77,10 @@ void settle_diloco(Setup& p, const TrainOptions& o) {
   if (o.diloco == 0) return;
   const std::string steps = str_cat(o.diloco), mesh = o.mesh.empty() ? "none" : o.step.mesh.to_string();
   check_flag("mesh", dist::replica_count(o.step.mesh) > 1, mesh, "a dimension replica: --diloco is for replicas");
-  check_flag("checkpoint_every", o.checkpoint_every != "0" || p.replica || p.replay, o.checkpoint_every,
-             "a number above 0 or auto: this process restarts the replicas of --diloco from checkpoints");
   check_flag("diloco", p.replica || p.replay || starts_replicas(o), steps,
              "--restarts above 0 and --ranks processes, REPLICAS or --replay: replicas are jobs of their own");
+  check_flag("checkpoint_every", o.checkpoint_every != "0" || !starts_replicas(o), o.checkpoint_every,
+             "a number above 0 or auto: this process restarts the replicas of --diloco from checkpoints");
   check_flag("mesh", !o.step.mesh.find("pp"), mesh, "a mesh without pp: --diloco has no pipelines");
   check_flag("memory_every", o.memory_every == "0", o.memory_every, "0 with --diloco: other replicas have the state");
   check_flag("microbatches", p.rows % o.microbatches == 0, str_cat(o.microbatches),
