@@ -163,7 +163,7 @@ bool FileTokenizer::is_special(int32_t id) const {
 
 namespace {
 
-std::string quoted(const std::string& text) { return io::Json(text).dump(); }
+std::string quoted(const std::string& text) { return io::write_json(io::Json(text)); }
 
 /// Ids with their tokens.
 std::string listed(const Parts& p, std::span<const int32_t> ids) {
@@ -175,12 +175,12 @@ std::string listed(const Parts& p, std::span<const int32_t> ids) {
   return ids.empty() ? "nothing" : out;
 }
 
-/// What is merged, and what becomes of the rest.
+/// The units that are merged, and the treatment of characters without a token.
 std::string model_of(const Parts& p) {
-  const std::string lost = p.d.unk < 0 ? "disappear" : "become " + quoted(p.names[static_cast<size_t>(p.d.unk)]);
   const int missing = p.bpe.missing_bytes();
   if (p.d.byte_level)
     return missing == 0 ? "bytes" : str_cat("bytes; ", missing, " of 256 have no token and disappear");
+  const std::string lost = p.d.unk < 0 ? "disappear" : "become " + quoted(p.names[static_cast<size_t>(p.d.unk)]);
   if (!p.d.byte_fallback) return "characters; those without a token " + lost;
   const std::string bytes = "characters; those without a token are bytes";
   return missing == 0 ? bytes

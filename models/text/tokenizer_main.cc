@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
+#include "framework/io/json.h"
 #include "models/text/settings.h"
 #include "models/text/tokenizer.h"
 
@@ -56,7 +57,7 @@ int run(int argc, char** argv) {
           const Settings settings = read_settings(tokenizer.path);
           std::string out = t->describe();
           for (const auto& [role, token] : settings.tokens)
-            if (!token.empty()) out += str_cat(role, " ", token, "\n");
+            if (!token.empty()) out += str_cat(role, " ", io::write_json(io::Json(token)), "\n");
           const size_t bytes = settings.chat_template.size();
           write_output(str_cat(out, "chat template ", bytes == 0 ? "none" : str_cat(bytes, " bytes"), "\n"));
           return 0;
