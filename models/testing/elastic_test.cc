@@ -372,13 +372,14 @@ TEST_P(ElasticOnOtherMeshes, TheRunIsItsReplay) {
   steps_ = 200;
   server_.reset();
   server_.emplace(control::GroupServerOptions{.journal = root_ + "/journal", .replicas = 2, .replicas_min = 2});
-  running_["a"] = start("a", "a.log", "run", {});
+  running_["a"] = start("a", "a.log", "run", {"--outer_rows=2"});
   running_["b"] = start("b", "b.log", "run", {"--mesh=replica2,fsdp2", "--outer_rows=4"});
   ASSERT_NO_FATAL_FAILURE(wait_for("steps of both", [&] { return steps_made() > 60; }));
   ::kill(running_["b"], SIGKILL);
   EXPECT_EQ(wait_end("b"), 128 + SIGKILL) << logs();
   running_["b"] = start("b", "b.log", "run", {"--mesh=replica2,tp2", "--outer_rows=1"});
   for (const char* name : {"a", "b"}) EXPECT_EQ(wait_end(name), 0) << logs();
+  EXPECT_NE(logs().find(" for each step and replica, 2 rows of this replica in a step\n"), std::string::npos) << logs();
   EXPECT_NE(logs().find("replica b has the state of step "), std::string::npos) << logs();
   ASSERT_NO_FATAL_FAILURE(check_checkpoints(0, "journal"));
 }

@@ -99,9 +99,11 @@ void settle_diloco(Setup& p, const TrainOptions& o) {
 
 std::string diloco_text(const Setup& p, const TrainOptions& o, int64_t parameters) {
   const int64_t replicas = dist::replica_count(o.step.mesh);
-  return str_cat("diloco: ", replicas, " replicas make ", o.diloco, " steps by themselves; outer gradients as ",
-                 o.outer_wire, " in ", o.outer_fragments, o.outer_fragments == 1 ? " exchange: " : " exchanges: ",
-                 bytes_text(p.outer->bytes_per_step(parameters, replicas)), " for each step and replica");
+  return str_cat(
+      "diloco: ", replicas, " replicas make ", o.diloco, " steps by themselves; outer gradients as ", o.outer_wire,
+      " in ", o.outer_fragments, o.outer_fragments == 1 ? " exchange: " : " exchanges: ",
+      bytes_text(p.outer->bytes_per_step(parameters, replicas)), " for each step and replica",
+      o.outer_rows > 0 ? str_cat(", ", p.rows, p.rows == 1 ? " row" : " rows", " of this replica in a step") : "");
 }
 
 DilocoRun::DilocoRun(const Setup& p, const TrainOptions& o, const dist::ReplicaState& exchanged,

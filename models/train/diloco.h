@@ -19,7 +19,7 @@ Flags diloco_flags(TrainOptions& options);
 void restart_diloco(TrainOptions& options);
 /// Sets Setup::outer. Throws UsageError for flags that do not fit.
 void settle_diloco(Setup& setup, const TrainOptions& options);
-/// The line before the first step: the bytes by the closed form.
+/// The line before the first step: the bytes by the closed form, and --outer_rows.
 std::string diloco_text(const Setup& setup, const TrainOptions& options, int64_t parameters);
 
 /// The replica of a trainer with --diloco. Exchanges give the state of the trainer their position in the data.
