@@ -30,7 +30,7 @@ class Replay {
              const std::vector<std::pair<std::string, std::string>>& facts) const;
   /// The replicas of the mesh of the elastic run.
   int64_t replicas() const { return replicas_; }
-  /// All views, also those that made no step.
+  /// All views; some have made no step.
   const std::vector<control::ReplicaView>& views() const { return all_; }
   /// The view that makes a step.
   const control::ReplicaView& view_at(int64_t step) const;

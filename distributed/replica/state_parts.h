@@ -29,7 +29,7 @@ class RankValues {
   Tensor get(size_t cell, int rank) const;
   /// Replaces it. A holder of the earlier value keeps that value.
   void set(size_t cell, int rank, const Tensor& value) const;
-  /// The whole value, on each process; set_whole() takes that of the first process. Collectives of the processes.
+  /// The whole value, on each process; set_whole() reads the value of the first process alone. Collectives.
   Tensor whole(size_t cell) const;
   void set_whole(size_t cell, const Tensor& value) const;
   /// If the cell has shards, they are its value from now on, also if this process has none.

@@ -63,7 +63,7 @@ struct Bell {
   void wait(Done done) {
     wait_awake([&] { return done(count.load(std::memory_order_acquire)); });
     for (uint32_t now; !done(now = count.load(std::memory_order_acquire));) {
-      sleepers.fetch_add(1);  // before the kernel compares the counter, so that the thread that changes it sees this
+      sleepers.fetch_add(1);  // before the kernel compares the counter: ring() after a change sees this sleeper
       internal::futex_wait(count, now);
       sleepers.fetch_sub(1);
     }

@@ -187,8 +187,8 @@ void fuzz(const FuzzTarget& target) {
     g_current = i;
     const std::string input = input_of(target, i);
     Outcome o = read_one(target, input);
-    if (o.seconds >
-        seconds_allowed(target, input.size())) {  // once more: the first time may include work that is done once
+    // Once more: the first time may include work that is done once.
+    if (o.seconds > seconds_allowed(target, input.size())) {
       o = read_one(target, input);
       EXPECT_LE(o.seconds, seconds_allowed(target, input.size())) << "too slow for " << input.size() << " bytes";
     }

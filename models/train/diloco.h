@@ -25,9 +25,8 @@ std::string diloco_text(const Setup& setup, const TrainOptions& options, int64_t
 /// The replica of a trainer with --diloco. Exchanges give the state of the trainer their position in the data.
 class DilocoRun final : public dist::DilocoReplica {
  public:
-  /// `exchanged` is the state that replicas without --diloco exchange, and `state` the state of the trainer, which
-  /// outlives this. prepare() makes the training step ready. make(step, row, rows) makes a step of another one in a
-  /// replay.
+  /// `exchanged`: the state of a replica without --diloco. `state`: the state of the trainer; it outlives this.
+  /// prepare() makes the training step ready. make(step, row, rows) makes a step of another one in a replay.
   DilocoRun(const Setup& setup, const TrainOptions& options, const dist::ReplicaState& exchanged,
             std::function<void()> prepare, std::function<void(int64_t step, int64_t row, int64_t rows)> make,
             TrainState& state);

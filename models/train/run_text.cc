@@ -29,7 +29,7 @@ std::map<std::string, std::string> run_flags(const TrainOptions& o, const Setup&
   TrainOptions copy = o;
   if (setup.outer)
     for (const Flag& flag : diloco_flags(copy))
-      if (flag.name != "outer_rows") run.emplace(flag.name, flag_text(flag));  // of this replica alone
+      if (flag.name != "outer_rows") run.emplace(flag.name, flag_text(flag));  // a replica has its own
   if (!o.tokenizer.empty()) {
     run.emplace("tokenizer", o.tokenizer);
     run.emplace("tokenizer_name", tokenizer);

@@ -9,7 +9,7 @@
 namespace weft::train {
 
 struct StepOut {
-  Tensor loss, grad_norm, ok, aux, expert_counts, dropped;  // ok: loss and norm are finite, or no cell changes
+  Tensor loss, grad_norm, ok, aux, expert_counts, dropped;  // ok: loss and norm are finite; otherwise no cell changes
 };
 
 using StepFn = std::function<StepOut(Tensor tokens, Tensor targets)>;

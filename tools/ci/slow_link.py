@@ -20,7 +20,7 @@ import time
 
 MBIT, SEQ_LEN = 2, 128
 HOSTS = {"a": "10.77.0.1", "b": "10.77.0.2"}
-BITS = {"f32": 32, "int8": 8 + 32 / 256, "int4": 4 + 32 / 256}  # of a value, with its part of a scale
+BITS = {"f32": 32, "int8": 8 + 32 / 256, "int4": 4 + 32 / 256}  # a value, with its part of a scale
 STREAMING = {"diloco": 40, "outer_fragments": 4, "outer_delay": 8, "outer_alpha": 0.5, "outer_wire": "int4"}
 BLOCKING = {"diloco": 40, "outer_fragments": 1, "outer_delay": 0, "outer_wire": "int8"}
 

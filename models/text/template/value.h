@@ -86,7 +86,8 @@ class Heap {
   int32_t line = 1;
   [[noreturn]] void fail(const std::string& what) const;
   /// Counts steps: one for each node, each element of a list that is made or read, each 256 bytes of text that are
-  /// copied or compared, each 32 bytes that are read character by character, and each 8 that are written so.
+  /// copied or compared, each 32 bytes that are read character by character, and each 8 bytes that are written
+  /// character by character.
   void charge(int64_t steps) {
     if ((steps_ += steps) > kMostSteps) too_many();
   }
