@@ -47,7 +47,7 @@ bool ReplicaRun::enter(const ReplicaState& s) {
       healed = heal_cells(
           world, s.cells, s.shards(count, !takes), [&](int rank) { return member_.communicator(rank); }, heals,
           live.place, takes ? "" : s.record(), std::chrono::steady_clock::now() + timeout_, made_before_ != nullptr,
-          !control::has_equal_meshes(live.view));
+          member_.leaders_only());
     } catch (const Error& e) {
       if (!takes) {  // the next step fails, and another view follows
         member_.close(e.what());
