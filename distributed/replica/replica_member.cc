@@ -159,10 +159,9 @@ struct ReplicaMember::Impl {
   }
 
   /// A round of the leaders alone.
-  std::vector<std::vector<std::string>> meet_leaders(const std::string& mine) {
+  std::vector<std::vector<std::string>> meet_leaders(const std::string& mine, Clock::time_point deadline) {
     std::vector<std::vector<std::string>> values;
-    for (const std::string& leader : client->exchange(groups.view(), mine, Clock::now() + options.timeout))
-      values.push_back({leader});
+    for (const std::string& leader : client->exchange(groups.view(), mine, deadline)) values.push_back({leader});
     return values;
   }
 
@@ -175,9 +174,10 @@ struct ReplicaMember::Impl {
     std::string failure;
     try {
       const bool whole = leaders_only();
+      const auto deadline = Clock::now() + options.timeout / 2;  // the other processes wait in one collective meanwhile
       groups.form(
           live.view, live.place,
-          [&](const std::string& mine) { return whole ? meet_leaders(mine) : meet(false, mine); }, whole);
+          [&](const std::string& mine) { return whole ? meet_leaders(mine, deadline) : meet(false, mine); }, whole);
     } catch (const Error& e) {
       failure = e.what();
     }
