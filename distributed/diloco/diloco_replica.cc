@@ -45,7 +45,7 @@ void DilocoReplica::check_replay(const Replay& replay, const OuterOptions& o, co
       bool same = true;
       for (const char* name : {control::kMeshValue, kInstructionsValue})
         same &= own_value(m, name) == own_value(here, name);
-      const bool depends = !exact || (scales && control::has_equal_meshes(view) &&
+      const bool depends = !exact || (scales && control::has_equal_ranks(view) &&
                                       own_value(m, control::kMeshValue) != own_value(here, control::kMeshValue));
       const auto text = [](const control::ViewMember& of) {
         const std::string mesh = own_value(of, control::kMeshValue), isa = own_value(of, kInstructionsValue);
@@ -163,7 +163,7 @@ void DilocoReplica::take_gradients() {
 // ---- with other replicas ----
 void DilocoReplica::start_exchanges() {
   ReplicaMember& member = run_->member();
-  const bool whole = !control::has_equal_meshes(member.live().view);
+  const bool whole = !control::has_equal_ranks(member.live().view);
   for (size_t i = 0; i < flights_.size(); ++i) {
     Flight& f = flights_[i];
     if (std::exchange(f.under_way, true)) continue;
@@ -231,7 +231,7 @@ void DilocoReplica::advance() {
   std::vector<std::vector<float>> averages = finish_exchange(good);
   if (!run_->vote(good)) return;
   bind(true);
-  if (!control::has_equal_meshes(live.view))
+  if (!control::has_equal_ranks(live.view))
     averages = outer_.by_rank(exchange_number(), is_first() ? std::move(averages[0]) : std::vector<float>());
   outer_.move_anchors(exchange_number(), averages);
   outer_.move_parameters(exchange_number());
@@ -332,7 +332,7 @@ void DilocoReplica::replay_exchange() {
   keep(active_[0], members_.at(active_[0]).incarnation);
   for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
   const control::ReplicaView& view = replay_->view_at(group_);
-  const bool whole = !control::has_equal_meshes(view);
+  const bool whole = !control::has_equal_ranks(view);
   std::vector<std::vector<std::vector<float>>> d(whole ? 1 : ranks_.size());  // by rank, and member
   std::vector<int64_t> weights;
   for (const control::ViewMember& m : view.members) {

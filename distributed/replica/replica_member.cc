@@ -159,21 +159,25 @@ struct ReplicaMember::Impl {
   }
 
   /// A round of the leaders alone.
-  std::vector<std::vector<std::string>> meet_leaders(const std::string& mine) {
+  std::vector<std::vector<std::string>> meet_leaders(const std::string& mine, Clock::time_point deadline) {
     std::vector<std::vector<std::string>> values;
-    for (const std::string& leader : client->exchange(groups.view(), mine, Clock::now() + options.timeout))
-      values.push_back({leader});
+    for (const std::string& leader : client->exchange(groups.view(), mine, deadline)) values.push_back({leader});
     return values;
   }
 
-  /// Forms the groups of a view; false, on all processes, if one of them has failed.
-  bool form(const control::ReplicaView& view, int place) {
+  /// A replica without own values never decides by those of others: its sums are for equal ranks alone.
+  bool leaders_only() const { return !options.own.empty() && !control::has_equal_ranks(live.view); }
+
+  /// Forms the groups of the view `live`; false, on all processes, if one of them has failed.
+  bool form() {
     settled = false;
     std::string failure;
     try {
-      const bool whole = !control::has_equal_meshes(view);
+      const bool whole = leaders_only();
+      const auto deadline = Clock::now() + options.timeout / 2;  // the other processes wait in one collective meanwhile
       groups.form(
-          view, place, [&](const std::string& mine) { return whole ? meet_leaders(mine) : meet(false, mine); }, whole);
+          live.view, live.place,
+          [&](const std::string& mine) { return whole ? meet_leaders(mine, deadline) : meet(false, mine); }, whole);
     } catch (const Error& e) {
       failure = e.what();
     }
@@ -214,7 +218,7 @@ struct ReplicaMember::Impl {
       step = std::strtoll(rest, &rest, 10);
       live.view = control::view_of(rest + 1, {});
       live.heals = live.view.members.at(static_cast<size_t>(live.place)).heals;
-      has_view = form(live.view, live.place);
+      has_view = form();
       if (has_view)
         flight::set_view({.replica = options.name,
                           .view = live.view.number,
@@ -266,6 +270,8 @@ bool ReplicaMember::has_view() const { return impl_->has_view; }
 const LiveView& ReplicaMember::next_view() { return impl_->next_view(); }
 const LiveView& ReplicaMember::live() const { return impl_->live; }
 
+bool ReplicaMember::leaders_only() const { return impl_->leaders_only(); }
+
 bool ReplicaMember::healed(bool good) {
   Impl& i = *impl_;
   const int64_t view = i.live.view.number;
@@ -307,7 +313,7 @@ Ref<Communicator> ReplicaMember::communicator(int rank) {
   Ref<Communicator> group = impl_->has_view ? impl_->groups.communicator(rank - first) : Ref<Communicator>();
   if (group) return group;
   group = make_self_communicator();
-  group->abort("this replica has no view");
+  group->abort(impl_->has_view ? "the leaders alone exchange in this view" : "this replica has no view");
   return group;
 }
 

@@ -64,6 +64,8 @@ class ReplicaMember final : public LiveReplicas {
   /// the service refuses this replica, and at the deadline.
   const LiveView& next_view();
   const LiveView& live() const;
+  /// Whether the leaders alone have communicators in this view: the replicas gave own values, and have no equal ranks.
+  bool leaders_only() const;
   /// Ends the healing of this replica, before its first step in the view. Returns whether the new state counts.
   /// Otherwise, as after an error (`good` is false), the view is over for this replica, and it keeps its earlier state.
   bool healed(bool good);

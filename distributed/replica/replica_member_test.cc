@@ -107,6 +107,7 @@ int run_replica(const ReplicaArguments& a) try {
                         .address = a.address,
                         .token = a.token,
                         .incarnation = a.incarnation,
+                        .own = str_cat(control::kProcessesValue, " ", a.processes, "\n"),
                         .job = job.get(),
                         .store = store.get(),
                         .timeout = std::chrono::seconds(60)});
@@ -115,6 +116,12 @@ int run_replica(const ReplicaArguments& a) try {
     int64_t word = !mine;
     if (job) job->max({&word, kInt64, {1}, {1}});
     return word == 0;
+  };
+  const auto exchange = [&](int64_t* words, int64_t n, Collective kind, int peer) {
+    const bool leads = a.process == 0 || !member.leaders_only();
+    const bool good = !leads || !all_reduce(*member.communicator(a.process), words, n, ReduceOp::kSum, kind, peer);
+    if (job && member.leaders_only()) job->broadcast(0, {words, kInt64, {n}, {1}});
+    return good;
   };
   std::ofstream progress(path(".progress"), std::ios::app);
   std::ofstream(path(".pid")) << getpid();
@@ -125,8 +132,7 @@ int run_replica(const ReplicaArguments& a) try {
     if (std::ranges::count(members, true, &control::ViewMember::heals) > 0) {
       const auto donor = std::ranges::find(members, false, &control::ViewMember::heals) - members.begin();
       std::array<int64_t, 3> words = model.words;
-      good = agree(!all_reduce(*member.communicator(a.process), words.data(), 3, ReduceOp::kSum, Collective::kBroadcast,
-                               static_cast<int>(donor)));
+      good = agree(exchange(words.data(), 3, Collective::kBroadcast, static_cast<int>(donor)));
       if (live.heals && member.healed(good)) model.words = words;
     }
     while (member.has_view() && member.group_note() == 0) {
@@ -134,8 +140,7 @@ int run_replica(const ReplicaArguments& a) try {
       if (model.words[0] != member.step()) throw Error(Code::kInternal, "a step without its state");
       int64_t sum = model.gradient(member.place());
       std::this_thread::sleep_for(milliseconds(5));
-      const bool summed =
-          !all_reduce(*member.communicator(a.process), &sum, 1, ReduceOp::kSum, Collective::kAllReduce, 0);
+      const bool summed = exchange(&sum, 1, Collective::kAllReduce, 0);
       if (!summed) member.close("a sum failed");
       const bool sums = agree(summed);
       const int64_t count = member.count();
@@ -374,6 +379,24 @@ TEST_F(ReplicaMembers, ReplicasOfSeveralProcesses) {
   kill_replica("a");
   await("b", committed("b") + 10);
   await("c", committed("c") + 10);
+  expect_end();
+}
+
+TEST_F(ReplicaMembers, ReplicasWithOtherNumbersOfProcesses) {
+  serve(3);
+  start("a");
+  processes_ = 2;
+  for (const char* name : {"b", "c"}) start(name);
+  await("a", 20);
+  kill_replica("a");
+  await("b", committed("b") + 20);  // the other two have equal ranks
+  start("a");
+  await("a", committed("a") + 10);
+  kill_replica("b");
+  await("c", committed("c") + 20);
+  processes_ = 1;
+  start("b");  // in one process now
+  await("b", committed("b") + 10);
   expect_end();
 }
 

@@ -18,8 +18,10 @@ std::string fact_line(const std::string& name, const std::string& value) {
 }
 
 std::string own_values(const Mesh& mesh, int64_t rows) {
-  return str_cat(control::kMeshValue, " ", mesh.size() > 1 ? mesh.to_string() : "of one rank", "\n", kInstructionsValue,
-                 " ", to_string_view(selected_isa()), "\n", kRowsValue, " ", rows, "\n");
+  const Processes* const job = Processes::current();
+  return str_cat(control::kMeshValue, " ", mesh.size() > 1 ? mesh.to_string() : "of one rank", "\n",
+                 control::kProcessesValue, " ", job ? job->size() / job->count() : 1, "\n", kInstructionsValue, " ",
+                 to_string_view(selected_isa()), "\n", kRowsValue, " ", rows, "\n");
 }
 
 ReplicaRun::ReplicaRun(const ReplicaOptions& options, std::function<int64_t(int64_t)> made_before)
@@ -47,7 +49,7 @@ bool ReplicaRun::enter(const ReplicaState& s) {
       healed = heal_cells(
           world, s.cells, s.shards(count, !takes), [&](int rank) { return member_.communicator(rank); }, heals,
           live.place, takes ? "" : s.record(), std::chrono::steady_clock::now() + timeout_, made_before_ != nullptr,
-          !control::has_equal_meshes(live.view));
+          member_.leaders_only());
     } catch (const Error& e) {
       if (!takes) {  // the next step fails, and another view follows
         member_.close(e.what());

@@ -32,10 +32,10 @@ struct ReplicaState {
 /// A line of ReplicaOptions::facts. A value that is long or has several lines becomes its checksum.
 std::string fact_line(const std::string& name, const std::string& value);
 
-/// Names of own values; control::kMeshValue is the third one.
+/// Names of own values, as control::kMeshValue and kProcessesValue.
 inline constexpr const char *kInstructionsValue = "instructions", *kRowsValue = "rows";
-/// ReplicaOptions::own of a replica that makes training steps of its own: the mesh of one replica, its instruction set,
-/// and its rows of the data in a step.
+/// ReplicaOptions::own of a replica that makes training steps of its own: the mesh of one replica, the number of
+/// processes of this job, its instruction set, and its rows of the data in a step.
 std::string own_values(const Mesh& mesh, int64_t rows);
 
 class ReplicaRun {

@@ -67,6 +67,7 @@ class ViewGroups::ExchangeStore final : public Store {
 
 ViewGroups::~ViewGroups() {
   groups_.clear();
+  leaders_ = {};
   if (world_) world_->abort("this replica has ended");  // so that it does not wait for others that do not answer
 }
 
@@ -83,6 +84,7 @@ void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExc
   {
     const Lock lock(mutex_);
     groups_.clear();
+    leaders_ = {};
     keeps = world_ && !is_forming_ && members != members_ && world_count_ == count;
     view_ = view.number;
     members_ = members;
@@ -90,8 +92,10 @@ void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExc
   }
   check();
   std::vector<Ref<Communicator>> groups;
+  Ref<Communicator> leaders;
   if (view.members.size() == 1) {
-    for (int i = 0; i <= count; ++i) groups.push_back(make_self_communicator());
+    for (int i = 0; i < count; ++i) groups.push_back(make_self_communicator());
+    if (options_.process == 0) leaders = make_self_communicator();
   } else if (count > 0) {
     const std::string network = internal::own_network();
     const auto all = exchange(str_cat(keeps ? world_view_ : 0, " ", world_place_, " ", network));
@@ -119,11 +123,12 @@ void ViewGroups::form(const control::ReplicaView& view, int place, const ViewExc
       return world_->communicators(str_cat(name, " of view ", view.number), ranks).at(0);
     };
     for (int i = 0; i < count; ++i) groups.push_back(group_of("replica", i));
-    if (options_.process == 0) groups.push_back(group_of("leaders", 0));
+    if (options_.process == 0) leaders = group_of("leaders", 0);
   }
   const Lock lock(mutex_);
   WEFT_CHECK_AS(kAborted, closed_ < view_, cause_);
   groups_ = std::move(groups);
+  leaders_ = std::move(leaders);
   is_forming_ = false;
 }
 
@@ -168,6 +173,7 @@ void ViewGroups::close(int64_t number, const std::string& cause) {
     if (closed_ < number) closed_ = number, cause_ = cause;
     if (number < view_) return;
     groups = groups_;
+    if (leaders_) groups.push_back(leaders_);
     if (is_forming_) world = world_;  // form() may wait for a communicator
   }
   for (const Ref<Communicator>& g : groups) g->abort(cause);
@@ -176,12 +182,12 @@ void ViewGroups::close(int64_t number, const std::string& cause) {
 
 Ref<Communicator> ViewGroups::communicator(int i) const {
   const Lock lock(mutex_);
-  return groups_.empty() ? Ref<Communicator>() : groups_.at(static_cast<size_t>(i));
+  return i < std::ssize(groups_) ? groups_[static_cast<size_t>(i)] : Ref<Communicator>();
 }
 
 Ref<Communicator> ViewGroups::leaders() const {
   const Lock lock(mutex_);
-  return groups_.empty() ? Ref<Communicator>() : groups_.back();
+  return leaders_;
 }
 
 int64_t ViewGroups::view() const {

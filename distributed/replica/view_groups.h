@@ -1,5 +1,5 @@
 // The groups of a view: for each rank of this process, the communicator with the equal ranks of the other live
-// replicas, and in the process of rank 0 the communicator of the leaders. If their meshes differ, rank 0 alone has such
+// replicas, and in the process of rank 0 the communicator of the leaders. With `leaders_only`, rank 0 alone has such
 // a communicator.
 //
 // After a death the survivors form groups on the connections that they have. If a process is new, or the same replicas
@@ -21,7 +21,7 @@
 namespace weft::dist {
 
 /// Each process of all live replicas gives a value. Returns the values by place of the replica, and process in it. All
-/// processes make equal numbers of calls in a view.
+/// processes make equal numbers of calls in a view. With `leaders_only`, the processes 0 alone.
 using ViewExchange = std::function<std::vector<std::vector<std::string>>(const std::string& mine)>;
 
 /// Values as one text, and back. Throws Unavailable for damaged texts.
@@ -50,7 +50,7 @@ class ViewGroups {
   /// may call it.
   void close(int64_t number, const std::string& cause);
 
-  /// The communicator of local rank `i`; null without groups.
+  /// The communicator of local rank `i`; null if it has none.
   Ref<Communicator> communicator(int i) const;
   /// The communicator of the leaders, in process 0; null without groups.
   Ref<Communicator> leaders() const;
@@ -74,7 +74,8 @@ class ViewGroups {
   int64_t world_view_ = 0;                    // the view for which the world was made
   int world_count_ = 0;                       // its ranks for each replica
   int world_place_ = 0;                       // the place of this replica in this view
-  std::vector<Ref<Communicator>> groups_;     // index: local rank; last: the leaders, in process 0
+  std::vector<Ref<Communicator>> groups_;     // index: local rank
+  Ref<Communicator> leaders_;                 // in process 0
   int worlds_ = 0;
 };
 

@@ -87,6 +87,28 @@ TEST_P(Transports, SurvivorsKeepTheirConnections) {
   EXPECT_EQ(sums_of({&a, &c}, view_of(6, "ac")), std::vector<int64_t>(2, 3 * 4));
 }
 
+TEST_P(Transports, LeadersOnly) {
+  const ViewGroupsOptions options{.count = 2, .transport = GetParam()};
+  ViewGroups a(options), b({.count = 3, .transport = GetParam()}), second({.process = 1, .count = 2});
+  const auto expect_groups = [](const ViewGroups& of, bool first, bool others, bool leaders) {
+    EXPECT_EQ(static_cast<bool>(of.communicator(0)), first);
+    EXPECT_EQ(static_cast<bool>(of.communicator(1)), others);
+    EXPECT_EQ(static_cast<bool>(of.leaders()), leaders);
+  };
+  Rounds rounds(2);
+  std::thread other([&] { b.form(view_of(1, "ab"), 1, rounds.at(1), /*leaders_only=*/true); });
+  a.form(view_of(1, "ab"), 0, rounds.at(0), /*leaders_only=*/true);
+  other.join();
+  second.form(view_of(1, "ab"), 0, {}, /*leaders_only=*/true);
+  for (const ViewGroups* of : {&a, &b}) expect_groups(*of, true, false, true);
+  expect_groups(second, false, false, false);
+  a.form(view_of(2, "a"), 0, {});
+  second.form(view_of(2, "a"), 0, {});
+  expect_groups(a, true, true, true);
+  expect_groups(second, true, true, false);
+  EXPECT_FALSE(a.communicator(2));
+}
+
 TEST_P(Transports, CloseEndsAViewThatIsBeingFormed) {
   const ViewGroupsOptions options{.transport = GetParam()};
   const int last = options.transport == "shared" ? 2 : 3;  // the round with the addresses

@@ -183,17 +183,22 @@ TEST(Group, ViewsHaveTheOwnValuesOfMembers) {
   g.join("b", {.own = "mesh tp2\nrows 2\n"});
   g.pass(6000, {"a", "b"});
   EXPECT_EQ(g.text(), "1 from 0: a b");
-  EXPECT_TRUE(has_equal_meshes(g.state.view));
+  EXPECT_TRUE(has_equal_ranks(g.state.view));
   g.join("c", {.own = "rows 12\nmesh dp2"});
   for (const char* name : {"a", "b"}) g.report(name, 5, false);
   EXPECT_EQ(g.text(), "2 from 5: a b c+");
-  EXPECT_FALSE(has_equal_meshes(g.state.view));
+  EXPECT_FALSE(has_equal_ranks(g.state.view));
   const ReplicaView read = view_of(record_of(g.state.view), {});
   EXPECT_EQ(read, g.state.view);
   EXPECT_EQ(own_value(read.members[1], "rows"), "2");
   EXPECT_EQ(own_value(read.members[2], "rows"), "12");
   EXPECT_EQ(own_value(read.members[2], "mesh"), "dp2");
   EXPECT_EQ(own_value(read.members[2], "ro"), "");
+  ReplicaView several = g.state.view;  // one mesh in other numbers of processes
+  for (ViewMember& m : several.members) m.own = "mesh fsdp2\nprocesses 2\n";
+  EXPECT_TRUE(has_equal_ranks(several));
+  several.members[1].own = "mesh fsdp2\nprocesses 1\n";
+  EXPECT_FALSE(has_equal_ranks(several));
   EXPECT_NE(g.join("d", {.own = std::string(401, 'x')}).refused, "");
 }
 

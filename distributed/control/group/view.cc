@@ -70,9 +70,10 @@ std::string own_value(const ViewMember& member, const std::string& name) {
   return all.substr(begin, all.find('\n', begin) - begin);
 }
 
-bool has_equal_meshes(const ReplicaView& view) {
+bool has_equal_ranks(const ReplicaView& view) {
   return std::ranges::all_of(view.members, [&](const ViewMember& m) {
-    return own_value(m, kMeshValue) == own_value(view.members[0], kMeshValue);
+    const auto is_equal = [&](const char* name) { return own_value(m, name) == own_value(view.members[0], name); };
+    return is_equal(kMeshValue) && is_equal(kProcessesValue);
   });
 }
 

@@ -51,10 +51,11 @@ inline constexpr size_t kReplicas = 4096, kReplicaNameBytes = 256, kReplicaFacts
 const ViewMember* find(const ReplicaView& view, const std::string& name, int64_t incarnation);
 /// The value of the line `name` of a member's own values; "": it has no such line.
 std::string own_value(const ViewMember& member, const std::string& name);
-/// The name of the value that is the mesh of one replica.
-inline constexpr const char* kMeshValue = "mesh";
-/// Whether all members have one mesh. Then equal ranks of them exchange, and else their leaders.
-bool has_equal_meshes(const ReplicaView& view);
+/// The names of the values that are the mesh of one replica, and its number of processes.
+inline constexpr const char *kMeshValue = "mesh", *kProcessesValue = "processes";
+/// Whether all members have one mesh, in equal numbers of processes. Then equal ranks of them exchange, and else their
+/// leaders.
+bool has_equal_ranks(const ReplicaView& view);
 /// Returns why `view` cannot follow `before`, as "view 5 has start ...; need ...", or "". If `before` has no number,
 /// any number follows.
 std::string problem_of(const ReplicaView& before, const ReplicaView& view);
