@@ -110,7 +110,7 @@ TEST_P(Transports, LeadersOnly) {
 }
 
 TEST_P(Transports, CloseEndsAViewThatIsBeingFormed) {
-  const ViewGroupsOptions options{.transport = GetParam()};
+  const ViewGroupsOptions options{.count = 2, .transport = GetParam()};
   const int last = options.transport == "shared" ? 2 : 3;  // the round with the addresses
   ViewGroups a(options), b(options);
   Rounds rounds(2);
