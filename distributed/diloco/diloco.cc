@@ -47,12 +47,12 @@ bool DilocoLoop::enter_view() {
       const bool goes_on = replica_.enter();
       const bool stops = run_->stops() && (!goes_on || replica_.between());
       stopped_ = stops ? std::optional<int>(run_->code()) : std::nullopt;
-      if (!goes_on) return false;
+      if (!goes_on) return replica_.between() && shows(false);
       print_view();
       take_position();
     }
     if (!run_ && replica_.between() && asked_ >= 0) stopped_ = asked_;
-    if (replica_.ready() || replica_.between()) return true;
+    if (replica_.ready() || replica_.between()) return shows(true);
     replica_.advance();
     take_position();
     if (run_ && replica_.between() && run_->stops()) stopped_ = run_->code();
@@ -67,6 +67,7 @@ void DilocoLoop::finish() {
 }
 
 bool DilocoLoop::begin() {
+  if (!can_step() && !replica_.ready()) return false;
   if (replica_.between()) replica_.advance();
   return replica_.ready();
 }

@@ -208,7 +208,7 @@ struct ReplicaMember::Impl {
         return str_cat(self - m.view.members.data(), " ", m.step, " ", record_of(m.view));
       });
       if (text.starts_with(kEnded)) {
-        live = {.ended = true};
+        live.ended = true;  // the place stays: the first replica writes the last files
         group_note = std::atoll(text.c_str() + kEnded.size());
         break;
       }

@@ -32,7 +32,7 @@ int ranks_of_job(const Mesh& mesh) { return (control::replica_identity() ? repli
 
 ReplicaLoop::ReplicaLoop(Job& job, const CompileOptions& compile, const ReplicaStepOptions& options,
                          const std::optional<OwnSteps>& own)
-    : compile_(compile), options_(options), position_(options.position), job_(job) {
+    : compile_(compile), options_(options), position_(options.position), shown_(position_.step), job_(job) {
   const int64_t first = own ? own->group_step : position_.step;
   const std::optional<control::ReplicaIdentity> id = control::replica_identity();
   const Mesh& mesh = compile.mesh;
@@ -131,12 +131,12 @@ bool ReplicaLoop::enter_view() {
     if (asked_ >= 0) stopped_ = asked_;
     return !finished_;
   }
-  if (run_->has_view()) return true;
+  if (run_->has_view()) return shows(true);
   const bool goes_on = run_->enter(state());
   stopped_ = run_->stops() ? std::optional<int>(run_->code()) : std::nullopt;
-  if (!goes_on) return false;
+  if (!goes_on) return shows(false);
   print_view();
-  return true;
+  return shows(true);
 }
 
 void ReplicaLoop::print_view() const {

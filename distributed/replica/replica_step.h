@@ -52,6 +52,7 @@ class ReplicaLoop {
 
   /// Waits for the other replicas, and takes their state if this replica comes back. Returns false if all replicas have
   /// finished; at once if nothing has changed. All processes of a replica call it. The first replica prints each view.
+  /// Returns true after each committed step, also if other replicas have finished: its files may be missing.
   bool enter();
   /// The state of this replica, for its checkpoints and its data.
   const RunPosition& position() const { return position_; }
@@ -82,6 +83,10 @@ class ReplicaLoop {
   int64_t rows() const { return options_.rows; }
   CompileOptions options_of(int64_t live) const;
   void committed();
+  /// Whether there is a view. If not, enter() has returned true for a step that was committed before.
+  bool can_step() const { return !run_ || run_->has_view(); }
+  /// The result of enter().
+  bool shows(bool goes_on) { return std::exchange(shown_, position_.step) != position_.step || goes_on; }
   void check_cells(const CellShards& used) const;
   void fail(const Error& cause) { job_.fail(cause); }
   virtual World& prepare(int64_t live) = 0;
@@ -94,6 +99,7 @@ class ReplicaLoop {
   std::unique_ptr<ReplicaRun> run_;  // null: no replica dies
   std::optional<int> stopped_;
   bool finished_ = false;  // without run_
+  int64_t shown_ = 0;      // the position at which enter() has returned true
 
   int asked_ = -1;  // without run_: the code of stop()
 
@@ -121,6 +127,7 @@ class ReplicaStep final : public ReplicaLoop {
     static_assert(!std::is_void_v<Result>, "ReplicaStep: the function returns nothing; need a value, such as the loss");
     std::optional<Result> result;
     try {
+      if (!can_step()) return result;
       result = call(live());
       committed();
     } catch (const Uncommitted&) {

@@ -229,6 +229,7 @@ class Trainer {
       progress.note(elastic_->text());
       return true;
     };
+    const auto ends_here = [&] { return (stops_ || queued == options_.steps) && (!diloco_ || diloco_->between()); };
     bool evaluates = false, saves = false;  // after the latest step, or after the exchange that follows it
     const auto evaluate_and_save = [&] {
       if (std::exchange(evaluates, false)) {
@@ -243,8 +244,11 @@ class Trainer {
     model_->train();
     while (elastic_ || queued < options_.steps || (diloco_ && !diloco_->between())) {
       const bool trains = diloco_ && diloco_->ready();  // needs no view
-      if (elastic_ && !trains && !elastic_->has_view() && !enters_view()) break;
-      if (elastic_ && (stops_ || queued == options_.steps) && (!diloco_ || diloco_->between())) {
+      if (elastic_ && !trains && !elastic_->has_view() && !enters_view()) {
+        if (ends_here() && elastic_->member().live().view.number > 0) save_last();  // others finished before it
+        break;
+      }
+      if (elastic_ && ends_here()) {
         save_last();
         elastic_->finish();
         continue;
