@@ -4,8 +4,10 @@
 //   dist::Diloco step(job, train_step, batch, {.mesh = mesh}, {.rows = 16, .cells = cells},
 //                     {.every = 50, .steps = 1000});
 //   while (step.enter()) {                             // false: all replicas have finished
-//     if (step.position().step == 1000) step.finish();
-//     else if (const auto loss = step()) ...           // null: not made
+//     if (step.exchanged() && step.position().step == 1000) {
+//       if (step.writes()) ...                         // save the last checkpoint
+//       step.finish();
+//     } else if (const auto loss = step()) ...         // null: not made
 //   }
 //
 // REPLICAS is set, so this process belongs to one replica of a group, or a journal is given.

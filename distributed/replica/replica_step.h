@@ -4,7 +4,7 @@
 //   if (job.code()) return *job.code();
 //   dist::ReplicaStep step(job, train_step, batch, {.mesh = mesh}, {.rows = 16, .cells = cells});
 //   while (step.enter()) {                             // false: all replicas have finished
-//     if (step.position().step == 1000) step.finish();
+//     if (step.position().step == 1000) step.finish();  // writes(): saves before it
 //     else if (const auto loss = step()) ...           // null: not committed
 //   }
 //

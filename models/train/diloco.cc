@@ -57,7 +57,7 @@ Flags diloco_flags(TrainOptions& o) {
        "for each 256 values"},
       {"outer_rows",
        &o.outer_rows,
-       "with --diloco, rows of this replica in a step, by its speed: others may have other numbers; 0: --batch_size "
+       "with --diloco, rows of this replica in a step, by its speed, if replicas are started by hand; 0: --batch_size "
        "over the number of replicas",
        {0, 1e9}},
   };
