@@ -47,9 +47,8 @@ int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : 
 std::optional<int> start_replicas(const HostReplicas& o) {
   std::fflush(stdout);
   const std::string token = control::make_token();
-  sigset_t mask, before;
-  sigemptyset(&mask);
-  for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&mask, s);
+  const sigset_t mask = internal::launcher_signals();
+  sigset_t before;
   sigprocmask(SIG_BLOCK, &mask, &before);
   std::vector<Replica> replicas;
   const pid_t parent = getpid();

@@ -113,9 +113,7 @@ class Launcher {
       : options_(o), restarts_(restarts), kills_(memory_kills()), flight_(o.processes) {}
 
   Launched run() {
-    sigset_t mask;
-    sigemptyset(&mask);
-    for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&mask, s);
+    const sigset_t mask = internal::launcher_signals();
     sigprocmask(SIG_BLOCK, &mask, &before_);
     signals_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     WEFT_CHECK_AS(kResourceExhausted, signals_ >= 0, "launch: signalfd: ", std::strerror(errno));

@@ -23,6 +23,17 @@ class BlockedSignals {
   sigset_t before_;
 };
 
+/// The signals that a process which starts others waits for: the end of a child, and requests to end. SIGHUP is none
+/// if this process ignores it, as under nohup: blocked, it would be queued all the same.
+inline sigset_t launcher_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int s : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&set, s);
+  struct sigaction hangup = {};
+  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  return set;
+}
+
 /// Moves this process into a process group of its own, which gets no signals of the terminal. It still writes to the
 /// terminal, also with `stty tostop`; its reads from the terminal fail. Programs that it starts inherit this.
 inline void leave_terminal() {
