@@ -289,6 +289,23 @@ TEST_F(LauncherRestarts, DoNotFollowErrorsOrARequestToEnd) {
   EXPECT_EQ(lines(starts), 2);
 }
 
+TEST_F(LauncherRestarts, FollowAHangupThatIsIgnored) {
+  std::filesystem::remove(done);
+  ::signal(SIGHUP, SIG_IGN);  // as nohup does
+  const Outcome o = run(1,
+                        str_cat("echo x >> ", starts, "; while [ ! -e ", done, " ]; do sleep 0.02; done; [ $(cat ",
+                                starts, " | wc -l) = 2 ] || kill -9 $$"),
+                        [&](pid_t pid) {
+                          while (lines(starts) < 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                          kill(pid, SIGHUP);
+                          std::ofstream(done) << "x";
+                        },
+                        {.most = 1});
+  ::signal(SIGHUP, SIG_DFL);
+  EXPECT_EQ(o.code, 0) << o.error;
+  EXPECT_EQ(lines(starts), 2);
+}
+
 TEST_F(LauncherRestarts, FollowErrorsIfAsked) {
   for (const auto& [code, count] : {std::pair(3, 3), {137, 3}, {2, 1}, {126, 1}, {127, 1}, {0, 1}}) {
     std::filesystem::remove(starts);
