@@ -8,15 +8,15 @@ constexpr int64_t kMostBlock = 65536;  // values
 
 void OuterOptions::check() const {
   WEFT_CHECK(every > 0, "diloco: got ", every, " steps between exchanges; need 1 or more");
-  WEFT_CHECK(fragments > 0 && every % fragments == 0, "diloco: got ", fragments, " fragments and ", every,
-             " steps between exchanges; need a number of fragments that divides the steps");
-  WEFT_CHECK(delay >= 0 && delay < every, "diloco: got a delay of ", delay, " steps; need less than ", every,
+  WEFT_CHECK(fragments > 0 && every % fragments == 0, "outer_fragments: got ", fragments, "; need a divisor of ", every,
              ", the steps from one exchange of a parameter to the next");
-  WEFT_CHECK(steps > 0 && steps % every == 0, "diloco: got a run of ", steps, " steps; need a multiple of ", every,
+  WEFT_CHECK(delay >= 0 && delay < every, "outer_delay: got ", delay, "; need 0 or more, below ", every,
+             ", the steps from one exchange of a parameter to the next");
+  WEFT_CHECK(steps > 0 && steps % every == 0, "steps: got ", steps, "; need a multiple of ", every,
              ", the steps between exchanges");
-  WEFT_CHECK(lr > 0 && lr <= 1e3, "diloco: got outer learning rate ", lr, "; need more than 0, at most 1000");
-  WEFT_CHECK(momentum >= 0 && momentum < 1, "diloco: got outer momentum ", momentum, "; need 0 or more, below 1");
-  WEFT_CHECK(alpha >= 0 && alpha < 1, "diloco: got alpha ", alpha, "; need 0 or more, below 1");
+  WEFT_CHECK(lr > 0 && lr <= 1e3, "outer_lr: got ", lr, "; need more than 0, at most 1000");
+  WEFT_CHECK(momentum >= 0 && momentum < 1, "outer_momentum: got ", momentum, "; need 0 or more, below 1");
+  WEFT_CHECK(alpha >= 0 && alpha < 1, "outer_alpha: got ", alpha, "; need 0 or more, below 1");
 }
 
 std::string OuterOptions::text() const {

@@ -49,19 +49,15 @@ TEST(Outer, BytesPerStep) {
 TEST(Outer, RefusesOptions) {
   const auto error = [](OuterOptions o) { return error_of([&] { o.check(); }); };
   EXPECT_EQ(error({.every = 0, .steps = 10}), "diloco: got 0 steps between exchanges; need 1 or more");
-  EXPECT_EQ(
-      error({.every = 10, .fragments = 3, .steps = 10}),
-      "diloco: got 3 fragments and 10 steps between exchanges; need a number of fragments that divides the steps");
+  EXPECT_EQ(error({.every = 10, .fragments = 3, .steps = 10}),
+            "outer_fragments: got 3; need a divisor of 10, the steps from one exchange of a parameter to the next");
   EXPECT_EQ(error({.every = 10, .fragments = 2, .delay = 9, .steps = 10}), "");
-  EXPECT_EQ(
-      error({.every = 10, .fragments = 2, .delay = 10, .steps = 10}),
-      "diloco: got a delay of 10 steps; need less than 10, the steps from one exchange of a parameter to the next");
-  EXPECT_EQ(error({.every = 10, .steps = 25}),
-            "diloco: got a run of 25 steps; need a multiple of 10, the steps between exchanges");
-  EXPECT_EQ(error({.every = 1, .steps = 1, .lr = 0}),
-            "diloco: got outer learning rate 0; need more than 0, at most 1000");
-  EXPECT_EQ(error({.every = 1, .steps = 1, .momentum = 1}), "diloco: got outer momentum 1; need 0 or more, below 1");
-  EXPECT_EQ(error({.every = 1, .steps = 1, .alpha = std::nan("")}), "diloco: got alpha nan; need 0 or more, below 1");
+  EXPECT_EQ(error({.every = 10, .fragments = 2, .delay = 10, .steps = 10}),
+            "outer_delay: got 10; need 0 or more, below 10, the steps from one exchange of a parameter to the next");
+  EXPECT_EQ(error({.every = 10, .steps = 25}), "steps: got 25; need a multiple of 10, the steps between exchanges");
+  EXPECT_EQ(error({.every = 1, .steps = 1, .lr = 0}), "outer_lr: got 0; need more than 0, at most 1000");
+  EXPECT_EQ(error({.every = 1, .steps = 1, .momentum = 1}), "outer_momentum: got 1; need 0 or more, below 1");
+  EXPECT_EQ(error({.every = 1, .steps = 1, .alpha = std::nan("")}), "outer_alpha: got nan; need 0 or more, below 1");
 }
 
 // Each value is in one fragment, and fragments are equal to one block.

@@ -326,12 +326,11 @@ TEST(Options, FlagsOfDiloco) {
             "--outer_rows: got 5; need a multiple of 2, the microbatches");
   expect_has(refused([](TrainOptions& o) { o.outer_rows = 6, o.microbatches = 2; }),
              " (a microbatch: 6 of --outer_rows / 2 microbatches)");
-  expect_has(refused([](TrainOptions& o) { o.steps = 105; }),
-             "--diloco: got a run of 105 steps; need a multiple of 10");
-  expect_has(refused([](TrainOptions& o) { o.outer_fragments = 3; }), "--diloco: got 3 fragments and 10 steps");
+  expect_has(refused([](TrainOptions& o) { o.steps = 105; }), "--steps: got 105; need a multiple of 10");
+  expect_has(refused([](TrainOptions& o) { o.outer_fragments = 3; }), "--outer_fragments: got 3; need a divisor of 10");
   EXPECT_EQ(refused([](TrainOptions& o) { o.outer_fragments = 5, o.outer_delay = 9; }), "");
   expect_has(refused([](TrainOptions& o) { o.outer_fragments = 5, o.outer_delay = 10; }),
-             "--diloco: got a delay of 10 steps; need less than 10");
+             "--outer_delay: got 10; need 0 or more, below 10");
   expect_has(refused([](TrainOptions& o) { o.outer_wire = "i8"; }), "--outer_wire: got 'i8'; need f32, bf16, int8 or");
 }
 
