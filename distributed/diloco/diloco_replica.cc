@@ -16,7 +16,7 @@
 
 namespace weft::dist {
 
-static constexpr int64_t kMostRows = 1'000'000'000;  // of a replica in a step
+static constexpr int64_t kMostRows = 1'000'000'000;  // the limit of --outer_rows
 
 std::function<int64_t(int64_t)> DilocoReplica::made_before(const OuterOptions& options) {
   return [options](int64_t step) { return options.ends_after(step / 2 - 1 + step % 2); };
@@ -270,21 +270,24 @@ void DilocoReplica::keep(const std::string& name, int64_t incarnation) {
   members_[name] = {incarnation, since_, values_now(), std::exchange(flights_, {})};
 }
 
+DilocoReplica::Member& DilocoReplica::member_of(const control::ReplicaView& view, const std::string& name) {
+  const auto at = members_.find(name);
+  WEFT_CHECK_AS(kDataLoss, at != members_.end(), "replay: replica '", one_line(name, 80), "' of view ", view.number,
+                " has no state; need an undamaged journal, in which it heals first");
+  return at->second;
+}
+
 // The replicas that join before the next step of the group. The cells have the state of a checkpoint here.
 void DilocoReplica::join(const control::ReplicaView& view) {
   const std::vector<Tensor> now = values_now();
   const auto donor = std::ranges::find(view.members, false, &control::ViewMember::heals);
-  const auto values_of_donor = [&]() -> const std::vector<Tensor>& {
-    const auto at = donor == view.members.end() ? members_.end() : members_.find(donor->name);
-    WEFT_CHECK_AS(kDataLoss, at != members_.end(), "replay: view ", view.number,
-                  " has no replica that the others can heal from; need an undamaged journal");
-    return at->second.values;
-  };
   for (const bool heals : {false, true})
     for (const control::ViewMember& m : view.members) {
       if (m.heals != heals || (!heals && members_[m.name].incarnation == m.incarnation)) continue;
       bind(true);
-      set_values(heals ? values_of_donor() : now);
+      WEFT_CHECK_AS(kDataLoss, !heals || donor != view.members.end(), "replay: view ", view.number,
+                    " has no replica that the others can heal from; need an undamaged journal");
+      set_values(heals ? member_of(view, donor->name).values : now);
       if (heals) outer_.take_anchors();
       since_ = heals ? position_.step : 0;
       block_rows_ = rows_of(m);
@@ -314,7 +317,7 @@ void DilocoReplica::replay_block() {
   const int64_t begin = position_.step;
   // The training steps of the first one follow.
   for (size_t i = active_.size(); i-- > 0;) {
-    Member& m = members_.at(active_[i]);
+    Member& m = member_of(now, active_[i]);
     position_.step = begin;
     set_values(m.values);
     since_ = m.since;
@@ -333,14 +336,13 @@ void DilocoReplica::replay_exchange() {
   for (const control::ReplicaView& view : replay_->views_from(group_)) join(view);
   const control::ReplicaView& view = replay_->view_at(group_);
   const bool whole = !control::has_equal_ranks(view);
-  std::vector<std::vector<std::vector<float>>> d(whole ? 1 : ranks_.size());  // by rank, and member
+  std::vector<std::vector<std::vector<float>>> d(whole ? 1 : ranks_.size());  // indices: rank, member
   std::vector<int64_t> weights;
   for (const control::ViewMember& m : view.members) {
-    const auto at = members_.find(m.name);
-    WEFT_CHECK_AS(kDataLoss, at != members_.end() && !at->second.flights.empty(), "replay: replica '",
-                  one_line(m.name, 80), "' of view ", view.number,
+    const std::deque<Flight>& flights = member_of(view, m.name).flights;
+    WEFT_CHECK_AS(kDataLoss, !flights.empty(), "replay: replica '", one_line(m.name, 80), "' of view ", view.number,
                   " has no outer gradient; need an undamaged journal, in which it heals first");
-    const Flight& f = at->second.flights.front();
+    const Flight& f = flights.front();
     weights.push_back(f.weight);
     if (whole) d[0].push_back(outer_.whole(exchange_number(), f.d));
     for (size_t r = 0; !whole && r < d.size(); ++r) d[r].push_back(f.d[r]);

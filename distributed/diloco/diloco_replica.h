@@ -99,10 +99,10 @@ class DilocoReplica {
   // An exchange that has begun.
   struct Flight {
     int64_t weight = 0;
-    std::vector<std::vector<float>> d;  // by rank of this process
+    std::vector<std::vector<float>> d;  // index: rank of this process
     bool under_way = false;
-    std::vector<float> whole;       // of the leader, while it is under way: the whole fragment, if the meshes differ
-    std::vector<Average> averages;  // by rank of this process, or one of the leader
+    std::vector<float> whole;       // if the meshes differ: the leader's whole fragment, while it is under way
+    std::vector<Average> averages;  // index: rank of this process; one if the leader exchanges
   };
   // A replica of a replay.
   struct Member {
@@ -123,6 +123,7 @@ class DilocoReplica {
   std::vector<std::vector<float>> finish_exchange(bool& good);
   void committed(int64_t view);
   void keep(const std::string& name, int64_t incarnation);
+  Member& member_of(const control::ReplicaView& view, const std::string& name);
   void join(const control::ReplicaView& view);
   void replay_block();
   void replay_exchange();

@@ -100,7 +100,7 @@ void OuterState::cut() {
   };
   std::vector<int64_t> sizes;
   for (const auto& [name, p] : parameters_) sizes.push_back(p.numel());
-  std::vector<std::vector<Range>> ranges(sizes.size());  // by parameter
+  std::vector<std::vector<Range>> ranges(sizes.size());  // index: parameter
   const auto all = fragments_of(sizes, options_.fragments);
   whole_sizes_.assign(all.size(), 0);
   for (size_t f = 0; f < all.size(); ++f)

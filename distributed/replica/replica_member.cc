@@ -165,7 +165,7 @@ struct ReplicaMember::Impl {
     return values;
   }
 
-  /// A replica without own values never decides by those of others: its sums are for equal ranks alone.
+  /// A replica without own values ignores the own values of others: its sums are for equal ranks alone.
   bool leaders_only() const { return !options.own.empty() && !control::has_equal_ranks(live.view); }
 
   /// Forms the groups of the view `live`; false, on all processes, if one of them has failed.
